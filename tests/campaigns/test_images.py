@@ -140,6 +140,7 @@ SMALL_IMAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sample_cases(SMALL_IMAGES, 12))
 def test_damaged_images_are_read_or_refused(tmp_path: Path, name: str) -> None:
     whole, chance = SMALL_IMAGES[name](), random.Random(name)
@@ -150,6 +151,7 @@ def test_damaged_images_are_read_or_refused(tmp_path: Path, name: str) -> None:
         assert not whole.startswith(PNG) or changed in ("", digest), number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sample_cases(_large(), 10))
 def test_the_largest_images_take_little(tmp_path: Path, name: str) -> None:
     decode_in_child(tmp_path, _large()[name]())

@@ -29,6 +29,7 @@ def test_built_in_network_is_built(name: str) -> None:
     assert sum(weight.numel() for weight in build_model(network_options(name), 5, seed=0).parameters()) > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in LINES if "mylab" not in line])
 def test_named_network_is_built_or_says_how(line: str) -> None:
     settings = yaml.safe_load(line)["model"]

@@ -11,6 +11,8 @@ import pytest
 
 from chestfed.learning.algorithms import ALGORITHMS
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:

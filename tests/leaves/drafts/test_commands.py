@@ -150,6 +150,7 @@ def test_output_and_yaml_name_no_patient(home: Path, shape: str) -> None:
         assert name not in written
 
 
+@pytest.mark.slow
 def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
     for shape in SHAPES:
         add_site(home, shape)

@@ -93,6 +93,7 @@ def test_parallel_ks_have_same_tables(home: Path, both_seeds: Called, monkeypatc
     assert "this is a single run" in alone.err
 
 
+@pytest.mark.slow
 def test_seeds_as_cluster_jobs(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "cluster.yaml").write_text("scheduler: local\nparameters: {timeout_min: 10}\n")
     with FileLock(list_folders(home)[1] / ".lock"):
