@@ -148,7 +148,7 @@ def test_logged_path_stays_on_its_line(caplog: pytest.LogCaptureFixture) -> None
 
 
 @contextmanager
-def serve_gate(most: int = 128, members: dict[bytes, str] | None = None, **tls: Path) -> Iterator[int]:
+def serve_gate(most: int = 128, members: dict[bytes, str] | None = None, **tls: Any) -> Iterator[int]:
     """The port of a server on loopback, as `federation server` configures it, with room for so many members."""
     from chestfed.leaves.federation.flower.door import Door, DoorServer
     from chestfed.leaves.federation.flower.superlink import configure_http
@@ -177,7 +177,7 @@ def chest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def tls_of(chest: Path) -> dict[str, Path]:
+def tls_of(chest: Path) -> dict[str, Any]:
     return {"ssl_certfile": chest / "server.crt", "ssl_keyfile": chest / "private" / "server.key"}
 
 

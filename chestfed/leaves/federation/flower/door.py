@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -165,9 +166,7 @@ class TimedHeaders(H11Protocol):
     """A connection that is closed if the headers of a request do not come in time; `ended` is called at its end."""
 
     _timer: asyncio.TimerHandle | None = None
-
-    def ended(self) -> None:
-        """Nobody counts it."""
+    ended: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -175,7 +174,8 @@ class TimedHeaders(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
-        self.ended()
+        if self.ended is not None:
+            self.ended()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
