@@ -255,21 +255,14 @@ def tune(
 
 
 def _open(finished: Finished | None) -> Study | Comparison | Finished:
-    """The finished studies: one method as a study, several methods, windows or numbers of images as a comparison.
-
-    Designs with other tables are returned as they are.
-    """
+    """Finished studies: the K of one method as a study, others as a comparison; without a common table as they are."""
     from chestfed.reports.pages.comparison import Comparison
     from chestfed.reports.pages.study import Study
-    from chestfed.results.tables.columns import TARGET_IMAGES
-    from chestfed.results.tables.run_folder import COMPARISON, RunFolder
+    from chestfed.results.tables.run_folder import COMPARISON
 
     assert finished is not None  # only a launcher's other processes have none
     if len(finished.studies) == 1 and finished.summary is None:
         return Study.load(finished.folder)
     if finished.results is None or not (finished.folder / COMPARISON).is_file():
         return finished
-    settings = [RunFolder(study.folder).settings for study in finished.studies]
-    several = len({(setting.method, setting.window) for setting in settings}) > 1
-    several = several or finished.results.view("study")[TARGET_IMAGES].nunique(dropna=False) > 1
-    return Comparison.load(finished.folder) if several else Study.load(finished.folder)
+    return Study.load(finished.folder) if finished.results.is_study else Comparison.load(finished.folder)

@@ -303,7 +303,7 @@ class Sharing(Protocol):
     """An algorithm whose server makes what the objective has `shared` from what the clients send."""
 
     def share(self, server: Any, updates: Sequence[Any], weights: Sequence[float]) -> Tensor:
-        """What the objective has `shared` in the next round, as a vector, given the server's state before this step."""
+        """Make the objective's `shared` numbers of the next round, a vector; `server` is the state before this step."""
 
 
 @runtime_checkable

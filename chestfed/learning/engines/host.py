@@ -40,7 +40,7 @@ class Client(Protocol):
 
     @property
     def oracle(self) -> Any:
-        """What the algorithm calls in its local steps: `Gradients`, or what the objective has of its own."""
+        """Gradients for the algorithm's local steps: `Gradients`, or those of the objective's own."""
 
     def training(self, buffers: Tensor, shared: Tensor) -> AbstractContextManager[None]:
         """Enter a round with these buffers, and what the objective has `shared`."""

@@ -343,7 +343,7 @@ class ClassMonitor:
         self._classifier = [part for part in network.module.modules() if isinstance(part, nn.Linear)][-1]
 
     def __call__(self, primal: Tensor, buffers: Tensor) -> Tensor:
-        """What is shared for the network with these parameters and running statistics."""
+        """Estimate the objective's `shared` numbers from the network with these parameters and running statistics."""
         self._network.bind(primal)
         self._network.load_buffers(buffers)
         self._network.module.eval()

@@ -162,7 +162,7 @@ class TrainedNetwork(Protocol):
 
 @dataclass(frozen=True)
 class Passes:
-    """What an objective computes its own gradients with: the network of one client, and its batches.
+    """Network and batches of one client, with which an objective computes gradients of its own.
 
     Attributes
     ----------

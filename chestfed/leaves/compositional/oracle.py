@@ -25,15 +25,15 @@ class BlankComposition:
     """`CompositionalGradients` of the right shapes, whatever their values."""
 
     def inner(self, x: Tensor) -> Tensor:
-        """Of the shape of x."""
+        """Return x."""
         return x
 
     def outer(self, h: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the shapes of both."""
+        """Return both."""
         return h, y
 
     def pull_back(self, q: Tensor) -> Tensor:
-        """Of the shape of q."""
+        """Return q."""
         return q
 
 

@@ -69,15 +69,15 @@ class Study:
         Raises
         ------
         ConfigError
-            If it is none of these, holds several studies (then they are named), or compares algorithms or windows.
+            If it is none of these, holds several studies (then they are named), or compares methods, windows or groups.
         """
         folder = as_path(path, "path")
         if not (folder / COMPARISON).is_file():
             run = RunFolder.open(path)
             return cls(run.path, collect([run], differences=read_differences(run.path)), [run])
         results = read_comparison(folder)
-        if len(results.view("seeds")[["algorithm", "window"]].drop_duplicates()) != 1:
-            text = f"{folder}: compares methods, windows or numbers of images; open it with chestfed.Comparison.load"
+        if not results.is_study:
+            text = f"{folder}: compares methods, windows or groups of studies; open it with chestfed.Comparison.load"
             raise ConfigError(text)
         return cls(folder, results, list(map(RunFolder, list_run_folders(folder, results))))
 

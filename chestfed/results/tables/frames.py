@@ -294,6 +294,11 @@ class Results:
         return len(self.view("study")[["method", "window"]].drop_duplicates()) == 1
 
     @property
+    def is_study(self) -> bool:
+        """Whether these are the K of one method, over its training seeds, in one group."""
+        return self.by_k and not self.in_groups
+
+    @property
     def scored(self) -> str:
         """The images that were scored."""
         about = self.about
