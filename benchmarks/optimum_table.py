@@ -23,11 +23,11 @@ from chestfed.learning.algorithms.codasca import Codasca
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.minimization.local_sgdm import LocalSgdm
 from chestfed.learning.algorithms.minimization.scaffold import Scaffold
-from chestfed.learning.engines.topology import build_graph
 from chestfed.leaves.compositional.local_scgdam import LocalScgdam
 from chestfed.leaves.compositional.local_sgdam import LocalSgdam
 from chestfed.leaves.decentralized.edge_consensus import EdgeConsensus
 from chestfed.leaves.decentralized.gossip import Gossip
+from chestfed.leaves.decentralized.graph import build_graph
 from tests.invariants import quadratic_saddle as saddle
 from tests.leaves.compositional import quadratic_composition as composition
 from tests.leaves.decentralized.edge_consensus_checks import errors, run

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from chestfed.core.config import StrictModel
-    from chestfed.core.errors import ChestfedError, ConfigError, Problem
+    from chestfed.core.errors import ChestfedError, ConfigError, Problem, TrainingError
     from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
-    from chestfed.core.randomness import stream_seed
+    from chestfed.core.randomness import numpy_stream, stream_seed
     from chestfed.data.collections.declaration import Collection, CollectionSpec, Part
     from chestfed.data.collections.pixels import ArrayPixels, FilePixels, Pixels
     from chestfed.data.sites.reader import (
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from chestfed.learning.algorithms.declaration import (
         AlgorithmSpec,
         ClientInfo,
-        DecentralizedOptions,
         MinMaxOptions,
         Setting,
         Sizes,
@@ -64,12 +63,21 @@ if TYPE_CHECKING:
         Preparing,
         Restarting,
         Stateless,
+        byte_count,
         complement,
+        from_named_tensors,
         mean_of,
+        named_tensors,
         select,
         weighted_mean,
         with_parts,
     )
+    from chestfed.learning.engines.engine import Engine, RoundRecord, refuse_outsized
+    from chestfed.learning.engines.fleet import Fleet
+    from chestfed.learning.engines.layout import Layout, Place, refuse_running_statistics
+    from chestfed.learning.engines.messages.requests import Located, OwnRequest
+    from chestfed.learning.engines.messages.wire import WireError
+    from chestfed.learning.exchange.statistics import spread
     from chestfed.learning.exchange.step import Arrived, Package, Step, StepSpec
     from chestfed.learning.models.declaration import ModelOptions, ModelSpec
     from chestfed.learning.objectives.auc_margin import AUC, AucOptions
@@ -115,14 +123,17 @@ __all__ = [
     "CompositionalGradients",
     "ConfigError",
     "CrossEntropy",
-    "DecentralizedOptions",
     "Demand",
     "DualEstimate",
+    "Engine",
     "FilePixels",
     "Finishing",
+    "Fleet",
     "Gradients",
+    "Layout",
     "Leaf",
     "LocalStepAlgorithm",
+    "Located",
     "MinMaxOptions",
     "ModelOptions",
     "ModelSpec",
@@ -132,17 +143,20 @@ __all__ = [
     "ObjectiveSpec",
     "Options",
     "Oracle",
+    "OwnRequest",
     "Package",
     "Part",
     "Passes",
     "PeerAlgorithm",
     "Personal",
     "Pixels",
+    "Place",
     "Point",
     "Population",
     "Preparing",
     "Problem",
     "Restarting",
+    "RoundRecord",
     "Sampled",
     "Setting",
     "SiteReader",
@@ -153,9 +167,13 @@ __all__ = [
     "StepSpec",
     "StrictModel",
     "TrainedNetwork",
+    "TrainingError",
+    "WireError",
     "ages",
+    "byte_count",
     "column_findings",
     "complement",
+    "from_named_tensors",
     "from_numbers",
     "image_files",
     "join_rows",
@@ -163,9 +181,14 @@ __all__ = [
     "labeled_mean",
     "mean_of",
     "move_average",
+    "named_tensors",
+    "numpy_stream",
     "raw_rows",
+    "refuse_outsized",
+    "refuse_running_statistics",
     "select",
     "sexes",
+    "spread",
     "stream_seed",
     "strongest",
     "translate",
@@ -181,9 +204,10 @@ _MODULES = {
         "ChestfedError",
         "ConfigError",
         "Problem",
+        "TrainingError",
     ),
     "chestfed.core.plugins": ("Options",),
-    "chestfed.core.randomness": ("stream_seed",),
+    "chestfed.core.randomness": ("numpy_stream", "stream_seed"),
     "chestfed.core.leaves": ("Leaf",),
     "chestfed.data.collections.declaration": (
         "Collection",
@@ -227,7 +251,6 @@ _MODULES = {
     "chestfed.learning.algorithms.declaration": (
         "AlgorithmSpec",
         "ClientInfo",
-        "DecentralizedOptions",
         "MinMaxOptions",
         "Setting",
         "Sizes",
@@ -245,12 +268,32 @@ _MODULES = {
         "Preparing",
         "Restarting",
         "Stateless",
+        "byte_count",
         "complement",
+        "from_named_tensors",
         "mean_of",
+        "named_tensors",
         "select",
         "weighted_mean",
         "with_parts",
     ),
+    "chestfed.learning.engines.engine": (
+        "Engine",
+        "RoundRecord",
+        "refuse_outsized",
+    ),
+    "chestfed.learning.engines.fleet": ("Fleet",),
+    "chestfed.learning.engines.layout": (
+        "Layout",
+        "Place",
+        "refuse_running_statistics",
+    ),
+    "chestfed.learning.engines.messages.requests": (
+        "Located",
+        "OwnRequest",
+    ),
+    "chestfed.learning.engines.messages.wire": ("WireError",),
+    "chestfed.learning.exchange.statistics": ("spread",),
     "chestfed.learning.exchange.step": (
         "Arrived",
         "Package",

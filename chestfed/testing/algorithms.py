@@ -28,9 +28,7 @@ from chestfed.learning.algorithms.variables import (
 from chestfed.learning.engines.engine import Engine, EngineState
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.messages.requests import Work
-from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ServerEngine
-from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.objectives import OBJECTIVES
@@ -107,7 +105,7 @@ class _Trial(Contract):
         claimed = () if has_oracle or Can.OWN_POINTS in spec.can else _ENDS.get(spec.exact, ())
         unclaimed = {WINDOW_1, WINDOW_8, NEARER}.difference(claimed)
         unclaimed |= (set() if Can.ROBUST in spec.can else {MEAN}) | (set() if Can.OWN_POINTS in spec.can else {BETTER})
-        self.unclaimed = frozenset(unclaimed | ({COUNTS} if spec.decentralized or spec.pooled else set()))
+        self.unclaimed = frozenset(unclaimed | (set() if spec.has_server and not spec.pooled else {COUNTS}))
 
     def engine(
         self, window: int = 3, step: float = STEP, options: Options | None = None, *, overwrites: bool = True
@@ -118,22 +116,23 @@ class _Trial(Contract):
             QuadraticClient(f"client {k}", part, overwrites=overwrites, remembered=self.remembered)
             for k, part in enumerate(parts)
         ]
-        graph = build_graph("ring", len(parts)) if spec.decentralized else None
+        layout = spec.layout and spec.layout(self.options, len(parts))
         setting = Setting(
             window=window if spec.pace == "window" else 1,
             local_lr=step,
             clients=len(parts),
             positive_ratio=torch.full((DISEASES,), 0.3, dtype=torch.float64),
-            degree=2 if graph else 0,
+            degree=layout.degree if layout else 0,
             returns_average=False,
             groups=GROUPS,
             shared=self.shared,
         )
         rule: Any = spec.build(options or self.options, setting)
         exchange = Exchange(tuple(spec.steps(options or self.options)))
-        self.fleet = LocalFleet.of(clients, rule, graph, exchange)
-        if graph is not None:
-            return PeerEngine(rule, self.fleet, graph, "synchronous", seed=0)
+        self.fleet = LocalFleet.of(clients, rule, layout, exchange)
+        if layout is not None:
+            engine: Engine[Any] = layout.engine(rule, self.fleet, seed=0)
+            return engine
         return ServerEngine(rule, self.fleet, _weights(len(parts)), exchange=exchange)
 
     def start(self, engine: Engine[Any]) -> EngineState:
@@ -196,7 +195,7 @@ class _Trial(Contract):
         rule, host = engine.algorithm, self.fleet.hosts[0]
         start, oracle = host.snapshots[1].state, host.client.oracle
         with host.client.training(_NOTHING, _NOTHING):
-            if isinstance(engine, PeerEngine):
+            if not self.spec.has_server:
                 node = rule.local_round(start, oracle)
                 return {"node": start, "node after its steps": node, "message": rule.message(node, 0)}
             message = rule.message(state.server)
@@ -267,12 +266,12 @@ class _Trial(Contract):
         engine, spec = self.engine(), self.spec
         _, record = engine.run_round(self.start(engine))
         formula = spec.formula(self.options)
-        edges = 2 if spec.decentralized else 1  # every node of the ring has two
         sizes = Sizes.of(WEIGHTS, DISEASES, GROUPS, itemsize=8, shared=math.prod(self.shared))
-        each = 8 * numbers_sent(formula, sizes) * edges
+        each = 8 * numbers_sent(formula, sizes)
         if spec.bytes_sent is not None:
             formula, each = "bytes_sent", spec.bytes_sent(self.options, sizes)
-        expected = each * len(engine.fleet.names)
+        clients = len(engine.fleet.names)
+        expected = each * (clients if spec.layout is None else spec.layout(self.options, clients).messages)
         if spec.pooled or record.bytes_up == expected:
             return None
         return (
@@ -393,7 +392,7 @@ class _Trial(Contract):
                 near = near + 1 if error < TOLERANCE else 0
             if near == 2:
                 return None
-            if number % ROUNDS == 0 and not self.spec.decentralized:
+            if number % ROUNDS == 0 and self.spec.has_server:
                 end = engine.restart(engine.finish_stage(state))
                 state = engine.start_stage(end.point, end.buffers, end.turns, end.shared)
         return f"it ends {error:.1e} away from it, with a step of {STEP}; `exact` is of the last iterate, else 'no'"

@@ -25,12 +25,6 @@ Exact = Literal["any window", "window 1", "no"]
 #: How many local steps a round has: `window`; one; or one, on `window` batches at once.
 Pace = Literal["window", "every step", "large batch"]
 
-#: Graphs that have a name; see `chestfed.learning.engines.topology`.
-NamedGraph = Literal["ring", "star", "complete"]
-
-Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
-
-
 #: Slices of the weights' vector `[d]`, by the name of the group that they hold; see `Setting`.
 Groups = Mapping[str, tuple[slice, ...]]
 
@@ -121,8 +115,8 @@ class AlgorithmSpec(Versioned):
         Name of the objective that it trains on unless the configuration says another.
     sends
         Numbers that a client sends per round, d being the weights, C those of the classifier, N those of normalization
-        layers, J the diseases and P the numbers that are shared: "2(d + 3J)". Decentralized: per edge and
-        direction. A function where it depends on the options.
+        layers, J the diseases and P the numbers that are shared: "2(d + 3J)". Without a server: per message. A function
+        where it depends on the options.
     bytes_sent
         Bytes of an update, a function of options and `Sizes`, where `sends` is not all: a compressed update.
     steps
@@ -139,11 +133,11 @@ class AlgorithmSpec(Versioned):
     options
         The model of its own options.
     build
-        Makes the rule of a stage from options and setting: an `Algorithm`, or a `PeerAlgorithm` if decentralized.
+        Makes the rule of a stage from options and setting: an `Algorithm`, or what its layout runs.
     rule
         The class of the rule; `package.module:Rule` is then a reference to this declaration.
-    decentralized
-        Nodes of a graph, no server; the options are `DecentralizedOptions`.
+    layout
+        Makes a `Layout` from options and the number of clients, which then send to each other; None: there is a server.
     pooled
         A reference that holds all images in one place and sends nothing.
     pace
@@ -176,13 +170,18 @@ class AlgorithmSpec(Versioned):
     rule: type | None = None
     note: str = ""
     variant: str = ""
-    decentralized: bool = False
+    layout: Callable[[Any, int], Any] | None = None
     pooled: bool = False
     pace: Pace = "window"
     can: frozenset[Can] = frozenset()
     gradients: str | Callable[[Any], str] = "I"
     bytes_sent: Callable[[Any, Sizes], int] | None = None
     steps: Callable[[Any], Sequence[Any]] = _no_steps
+
+    @property
+    def has_server(self) -> bool:
+        """Whether clients send to a server, not to each other."""
+        return self.layout is None
 
     def formula(self, options: Options | None = None) -> str:
         """`sends` under these options, or the default ones."""
@@ -296,18 +295,3 @@ class ServerStepOptions(Options):
     def server_step_size(self, setting: Setting) -> float:
         """eta_g for this number of clients."""
         return setting.clients**0.5 if self.server_lr == "sqrt_k" else self.server_lr
-
-
-class DecentralizedOptions(Options):
-    """The graph, and which of its edges exchange."""
-
-    topology: NamedGraph | list[Edge] = Field(
-        "ring",
-        description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with one "
-        "edge per line, relative to the pipeline's file and replaced by its edges when read",
-    )
-    exchange: Literal["synchronous", "random_edge", "round_robin"] = Field(
-        "synchronous",
-        description="edges that exchange messages after the local steps. synchronous: all; random_edge: one at "
-        "random; round_robin: one in turn",
-    )

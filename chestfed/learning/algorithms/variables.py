@@ -349,7 +349,7 @@ class Personal(Algorithm[Server, Message, Client], Protocol):
 
 
 class PeerAlgorithm(Protocol[Node, Message]):
-    """A decentralized algorithm: pure steps on the states of nodes."""
+    """An algorithm on a graph, without a server: pure steps on the states of nodes."""
 
     window: int  #: local steps, and so gradients, per node and round
 

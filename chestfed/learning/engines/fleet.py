@@ -12,8 +12,8 @@ from torch import Tensor
 from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms.variables import Record, Rule, from_named_tensors, named_tensors
 from chestfed.learning.engines.host import NO_MEMORY, Client, Host
+from chestfed.learning.engines.layout import Layout
 from chestfed.learning.engines.messages.requests import Answer, Done, Export, Import, Request
-from chestfed.learning.engines.topology import Graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 _log = logging.getLogger("chestfed.learning.engines")
@@ -83,10 +83,12 @@ class LocalFleet(Fleet):
 
     @classmethod
     def of(
-        cls, clients: Sequence[Client], rule: Rule, graph: Graph | None = None, exchange: Exchange = PLAIN
+        cls, clients: Sequence[Client], rule: Rule, layout: Layout | None = None, exchange: Exchange = PLAIN
     ) -> LocalFleet:
         """The clients under one rule for all stages."""
-        return cls([Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)])
+        places = [layout.place(number) if layout else None for number in range(len(clients))]
+        pairs = zip(clients, places, strict=True)
+        return cls([Host(client, lambda stage: rule, place, exchange) for client, place in pairs])
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         answers: dict[int, Answer] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -13,7 +13,6 @@ from torch import Tensor
 from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms.variables import (
     Finishing,
-    Iterate,
     Move,
     Personal,
     Point,
@@ -21,9 +20,9 @@ from chestfed.learning.algorithms.variables import (
     is_finite,
     named_tensors,
 )
+from chestfed.learning.engines.layout import Place
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Answer, Request
-from chestfed.learning.engines.topology import Graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
 
 
@@ -104,8 +103,8 @@ class Host:
     ----------
     rule_of
         The algorithm's rule in a stage, counted from 0; with `steps=`, that of another number of local steps.
-    graph, number
-        Of a decentralized algorithm: the graph, and which of its nodes the client is.
+    place
+        Where the client stands among others without a server.
     exchange
         The steps that an update passes before it is sent to a server.
     """
@@ -114,16 +113,15 @@ class Host:
         self,
         client: Client,
         rule_of: Callable[..., Any],
-        graph: Graph | None = None,
-        number: int = 0,
+        place: Place | None = None,
         exchange: Exchange = PLAIN,
     ) -> None:
-        self.client, self.graph, self.number, self.exchange = client, graph, number, exchange
+        self.client, self.place, self.exchange = client, place, exchange
         self.stage = 0
         self.rule: Any = rule_of(0)
         self.snapshots: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
-        self.stepped: dict[int, Snapshot] = {}  #: a node after its local steps, by the turn that they went on from
+        self.stepped: dict[int, Snapshot] = {}  #: after local steps alone, by the turn that they went on from
 
     def answer(self, request: Request[Answer]) -> Answer:
         """Carry out a request.
@@ -146,20 +144,18 @@ class Host:
             case requests.Work():
                 return self._work(request)
             case requests.Prepare():
-                with self._running(request.after, request.buffers, request.shared) as run:
+                with self.running(request.after, request.buffers, request.shared) as run:
                     message = self.rule.prepare(request.point, self.client.oracle)
-                self._refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
+                self.refuse_not_finite(named_tensors(message).values(), f"client '{self.client.name}': what it sends")
                 return requests.Prepared(message, run.gradients, run.images)
-            case requests.Steps():
-                return self._steps(request)
-            case requests.Take():
-                return self._take(request)
+            case requests.OwnRequest():
+                return request.answer(self)
             case requests.Statistics(primal=primal, batches=batches):
-                with self._running(request.after, request.buffers) as run:
+                with self.running(request.after, request.buffers) as run:
                     self.client.gather_statistics(primal, batches)
                 return requests.Gathered(self.client.buffers(), run.images)
             case requests.BestDual(point=point, batches=batches):
-                with self._running(request.after, request.buffers) as run:
+                with self.running(request.after, request.buffers) as run:
                     dual = self.client.best_dual(point.primal, point.dual, batches)
                 self._keep(request.after + 1, run.state)
                 return requests.Estimated(dual, run.images)
@@ -191,9 +187,7 @@ class Host:
 
     def start_at(self, point: Point) -> Record:
         """The state of the algorithm at this client, at the start of the stage."""
-        if self.graph is None:
-            return self.exchange.start_client(self.rule, point)
-        return self.rule.start_node(point, *describe_edges(self.graph, self.number))
+        return self.place.start(self.rule, point) if self.place else self.exchange.start_client(self.rule, point)
 
     def _state_at(self, turn: int) -> Record | None:
         """The client's state at a turn, with its batches and its rule as they were: a later stage may have begun."""
@@ -215,10 +209,14 @@ class Host:
         return snapshot.state
 
     def _keep(self, turn: int, state: Record | None) -> None:
-        self.snapshots[turn] = Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
+        self.snapshots[turn] = self.snapshot(state)
+
+    def snapshot(self, state: Record | None) -> Snapshot:
+        """The client as it is now, with this state of the algorithm."""
+        return Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
-    def _running(self, turn: int, buffers: Tensor, shared: Tensor = requests.NOTHING) -> Iterator[Run]:
+    def running(self, turn: int, buffers: Tensor, shared: Tensor = requests.NOTHING) -> Iterator[Run]:
         """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
         client, run = self.client, Run(self._state_at(turn))
         client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
@@ -227,7 +225,8 @@ class Host:
             yield run
         run.gradients, run.images = client.gradients_computed - gradients, client.images_seen - images
 
-    def _refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
+    def refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
+        """Raise TrainingError if a number of `what` is not finite."""
         if not all(map(is_finite, tensors)):
             raise TrainingError(
                 f"{what} is not finite (NaN or infinity) after {self.rule.window} local steps. "
@@ -238,41 +237,16 @@ class Host:
 
     def _work(self, request: requests.Work[Move]) -> requests.Worked[Move]:
         client = self.client
-        with self._running(request.after, request.buffers, request.shared) as run:
-            self._drop_before(request.after)
+        with self.running(request.after, request.buffers, request.shared) as run:
+            self.drop_before(request.after)
             rule = self._rule_of(self.stage, steps=request.steps) if request.steps else self.rule
             update, state = self.exchange.local_round(rule, request.message, run.state, client.oracle)
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
-        self._refuse_not_finite(parts, f"client '{client.name}': its update")
+        self.refuse_not_finite(parts, f"client '{client.name}': its update")
         self._keep(request.after + 1, state)
         return requests.Worked(update, buffers, client.mean_gradient(), loss, run.gradients, run.images)
 
-    def _steps(self, request: requests.Steps[Move]) -> requests.Stepped[Move]:
-        client = self.client
-        with self._running(request.after, request.buffers) as run:
-            self._drop_before(request.after)
-            node: Iterate = self.rule.local_round(run.state, client.oracle)
-        self._refuse_not_finite([self.rule.current(node).primal], f"node '{client.name}': its point")
-        self.stepped = {request.after: Snapshot(node, tuple(client.positions()), self.stage, client.memory)}
-        messages = tuple(self.rule.message(node, edge) for edge in request.edges)
-        slope, loss = client.mean_gradient(), client.mean_loss()
-        return requests.Stepped(messages, slope, loss, run.gradients, run.images)
-
-    def _take(self, request: requests.Take[Move]) -> requests.Located:
-        if request.after not in self.stepped:
-            raise TrainingError(f"node '{self.client.name}' has made no local steps from turn {request.after}")
-        stepped = self.stepped[request.after]
-        node = self.rule.exchange(stepped.state, dict(zip(request.edges, request.messages, strict=True)))
-        self.snapshots[request.after + 1] = replace(stepped, state=node)
-        return requests.Located(self.rule.current(node))
-
-    def _drop_before(self, turn: int) -> None:
+    def drop_before(self, turn: int) -> None:
+        """Forget the states before a turn."""
         self.snapshots = {number: snapshot for number, snapshot in self.snapshots.items() if number >= turn}
-
-
-def describe_edges(graph: Graph, node: int) -> tuple[Tensor, Tensor]:
-    """What a node starts from, per neighbor: +1 if it has the larger number, else -1, and its degree, `[E]`."""
-    neighbors = graph.neighbors(node)
-    signs = torch.tensor([1.0 if node < other else -1.0 for other in neighbors])
-    return signs, torch.tensor([float(graph.degree(other)) for other in neighbors])

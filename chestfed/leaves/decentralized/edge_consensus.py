@@ -27,10 +27,11 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
+from chestfed.leaves.decentralized.graph import DecentralizedOptions
+from chestfed.leaves.decentralized.peers import on_graph
 from chestfed.plugins import (
     AlgorithmSpec,
     ConfigError,
-    DecentralizedOptions,
     Gradients,
     PeerAlgorithm,
     Point,
@@ -165,7 +166,7 @@ PDMM = AlgorithmSpec(
     exact="any window",
     options=Options,
     build=partial(build, "pdmm"),
-    decentralized=True,
+    layout=on_graph,
 )
 
 ADMM = replace(

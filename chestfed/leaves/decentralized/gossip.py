@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from chestfed.plugins import AlgorithmSpec, DecentralizedOptions, Gradients, PeerAlgorithm, Point, Setting
+from chestfed.leaves.decentralized.graph import DecentralizedOptions
+from chestfed.leaves.decentralized.peers import on_graph
+from chestfed.plugins import AlgorithmSpec, Gradients, PeerAlgorithm, Point, Setting
 
 
 @dataclass(frozen=True)
@@ -82,5 +84,5 @@ GOSSIP = AlgorithmSpec(
     build=build,
     rule=Gossip,
     note="off it in proportion to step and window",
-    decentralized=True,
+    layout=on_graph,
 )

@@ -81,7 +81,7 @@ def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str
         rounds = planned_rounds(pipeline, place)
         parts = f"{formula} numbers of the update; {b:,} buffers; the mean gradient; mean loss"
         lines.append(f"each round: {parts}: {_bytes(each)}; {rounds:,} rounds: {_bytes(rounds * each)}")
-        if settings.spec.decentralized:
+        if not settings.spec.has_server:
             lines.append("each round: the update once per neighbor, and the point after the exchange")
         if Can.OWN_POINTS in settings.spec.can:
             lines.append(f"each evaluation: this hospital's own weights: {_bytes(4 * (d + 3 * j))}")

@@ -151,7 +151,9 @@ class Policy(StrictModel):
         False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"
     )
     own_weights: bool = Field(
-        True, description="whether a study may need weights of this hospital alone (personal, decentralized algorithms)"
+        True,
+        description="whether a study may need weights of this hospital alone (personal algorithms, algorithms "
+        "without a server)",
     )
     noise: Literal["local"] | None = Field(
         None, description="local: updates are clipped and noised here, before they leave; needs the extra `privacy`"

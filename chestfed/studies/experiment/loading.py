@@ -1,4 +1,4 @@
-"""Reading a pipeline: its file, sites added on the command line, graphs, and `--set`.
+"""Reading a pipeline: its file, sites added on the command line, files of options, and `--set`.
 
 Everything is merged as plain data, completed (`complete_methods`), and checked once.
 """
@@ -13,9 +13,9 @@ from typing import Any
 
 from chestfed.core.config import Document, check_document, expand_path, keep_last
 from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import Choice
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
-from chestfed.learning.engines.topology import NAMED_GRAPHS, read_edges
 from chestfed.studies.designs.design import list_keys
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.pipeline import count_clients
@@ -120,7 +120,7 @@ def pipeline_document(
             _override_common(document, override, selected)
     _override_methods(document, [override for override, key in keys.items() if _names_method(key)], selected)
     _refuse_idle_keys(document, selected)
-    _read_graphs(document)
+    _read_option_files(document)
     return document
 
 
@@ -228,17 +228,18 @@ def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
             raise ConfigError(text, kind="no effect", key=f"federated.{key}", place=place)
 
 
-def _read_graphs(document: Document) -> None:
-    """Replace a graph's file by its edges: the content determines the result, not the place."""
+def _read_option_files(document: Document) -> None:
+    """Replace what names a file in an algorithm's options by its content, which determines the result."""
     for index, entry in enumerate(document.data["methods"] if isinstance(document.data["methods"], list) else ()):
         algorithm = entry.get("algorithm") if isinstance(entry, dict) else None
         if not isinstance(algorithm, dict):
             continue
-        topology = algorithm.get("topology")
-        if isinstance(topology, str) and topology not in NAMED_GRAPHS:
-            where = ("methods", index, "algorithm", "topology")
+        options = Choice(ALGORITHMS).find_model(algorithm)
+        for option, read in options.files.items() if options else ():
+            where = ("methods", index, "algorithm", option)
             try:
-                algorithm["topology"] = read_edges(expand_path(topology, document.folder(where)))
+                if isinstance(text := algorithm.get(option), str):
+                    algorithm[option] = read(text, lambda path, where=where: expand_path(path, document.folder(where)))
             except ConfigError as error:
                 key = ".".join(map(str, where))
                 place = document.place(where)

@@ -62,7 +62,7 @@ class Method(Federated):
     @property
     def averages_statistics(self) -> bool:
         """Whether its server averages running statistics, as it does without noise on what it returns."""
-        return Exchange(choose_steps(self)).takes_buffers and not ALGORITHMS.find(self.algorithm.name).decentralized
+        return Exchange(choose_steps(self)).takes_buffers and ALGORITHMS.find(self.algorithm.name).has_server
 
 
 class PipelineFile(Conditions):

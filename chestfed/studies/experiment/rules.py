@@ -15,10 +15,8 @@ from torch import Tensor
 from chestfed.core.errors import ConfigError
 from chestfed.core.randomness import numpy_stream
 from chestfed.learning.abilities import Can
-from chestfed.learning.algorithms.declaration import DecentralizedOptions
 from chestfed.learning.engines.declaration import engine_for
-from chestfed.learning.engines.peers import refuse_running_statistics
-from chestfed.learning.engines.topology import Graph, build_graph
+from chestfed.learning.engines.layout import Layout, refuse_running_statistics
 from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.learning.objectives import Objective
 from chestfed.learning.objectives.declaration import Population, shape_shared
@@ -37,13 +35,9 @@ def ratio_of_duals(objective: Objective, population: Population) -> Tensor:
     return common if objective.dual_size <= common.numel() else population.site_ratios
 
 
-def build_stage_graph(settings: Federated, nodes: int) -> Graph | None:
-    """The graph of a decentralized algorithm; None with a server."""
-    if not settings.spec.decentralized:
-        return None
-    if not isinstance(settings.algorithm, DecentralizedOptions):
-        raise ConfigError(f"{settings.algorithm.name} is decentralized: its Options must be DecentralizedOptions")
-    return build_graph(settings.algorithm.topology, nodes)
+def build_layout(settings: Federated, clients: int) -> Layout | None:
+    """Who sends to whom without a server; None with one."""
+    return None if settings.spec.layout is None else settings.spec.layout(settings.algorithm, clients)
 
 
 def returned_round(settings: Federated, seed: int, number: int) -> int | None:
@@ -88,7 +82,7 @@ def make_step_counts(
 
 
 def check_runs(runs: Sequence[Pipeline]) -> None:
-    """Build and try the network, and for every run and K the graph, objective, and algorithm of each stage.
+    """Build and try the network, and for every run and K the layout, objective, and algorithm of each stage.
 
     Raises `ConfigError`: one message with every problem: which runs, which key, why, and what to do.
     """
@@ -116,7 +110,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         yield (f"objective.pairs: {settings.spec.name} has all images in one place, as one site; remove this option")
     if Can.OWN_POINTS in settings.spec.can and run.alternatives is not None:
         yield f"alternatives: {settings.spec.name} has a model per hospital, and no common one to compare; remove this"
-    if settings.spec.decentralized:
+    if not settings.spec.has_server:
         try:
             refuse_running_statistics(buffers)
         except ConfigError as error:
@@ -133,7 +127,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
             more = {"groups": groups, "shared": shape_shared(objective)}
-            settings.build_rule(number, ratios, k, build_stage_graph(settings, k), **more)
+            settings.build_rule(number, ratios, k, build_layout(settings, k), **more)
         except ConfigError as error:
             yield f"algorithm.{error}"
 

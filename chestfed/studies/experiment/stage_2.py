@@ -15,7 +15,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.learning.algorithms.declaration import Setting
-from chestfed.learning.engines.topology import Graph
+from chestfed.learning.engines.layout import Layout
 from chestfed.learning.engines.weights import WeightMode
 from chestfed.learning.exchange.exchange import Exchange, choose_steps, list_fields
 from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
@@ -70,7 +70,7 @@ class Federated(Steps):
         "training rows; sqrt: proportional to the square root of its training rows",
     )
     stages: int = Field(
-        3, ge=1, le=1000, description="number of stages; a decentralized algorithm makes all their steps in one stage"
+        3, ge=1, le=1000, description="number of stages; an algorithm without a server makes all their steps in one"
     )
     stage_steps: int = Field(
         1000, ge=1, le=1_000_000_000, description="local steps per stage [T0], rounded to whole rounds"
@@ -183,7 +183,7 @@ class Federated(Steps):
 
     @property
     def schedule(self) -> tuple[Stage, ...]:
-        """The stages. Decentralized, they are one, at the first's step size, for dual variables live on the edges.
+        """The stages. Without a server they are one, at the first's step size, for dual variables live on the edges.
 
         A stage is whole rounds and ends as near as they come to where it should, counted from the start of training:
         what one stage is too long by, the next is shorter by, so that the whole is not off by more than half a window,
@@ -197,7 +197,7 @@ class Federated(Steps):
             rounds = _nearest(target - done, window * batches)
             done += rounds * window * batches
             planned.append(Stage(window, rounds, self.lr_decay**-number))
-        if spec.decentralized:
+        if not spec.has_server:
             return (Stage(self.window, _nearest(target, self.window), 1.0),)
         return tuple(planned)
 
@@ -221,20 +221,19 @@ class Federated(Steps):
         """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
         return self.steps * self.batches_per_step
 
-    def build_rule(self, number: int, p: Tensor, clients: int, graph: Graph | None = None, **more: Any) -> Any:
-        """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or a `PeerAlgorithm`.
+    def build_rule(self, number: int, p: Tensor, clients: int, layout: Layout | None = None, **more: Any) -> Any:
+        """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or what the layout runs.
 
         `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, shared, seed, window.
         """
         stage = self.schedule[number]
-        degrees = [] if graph is None else [graph.degree(node) for node in range(graph.nodes)]
         setting = Setting(
             **{"window": stage.window, **more},
             local_lr=self.local_lr * stage.lr_factor,
             lr_factor=stage.lr_factor,
             clients=clients,
             positive_ratio=p,
-            degree=max(degrees, default=0),
+            degree=0 if layout is None else layout.degree,
             returns_average=self.stage_output == "algorithm",
         )
         return self.spec.build(self.algorithm, setting)
@@ -254,7 +253,7 @@ list_fields(Federated.__annotations__)  # refuses an installed step that takes a
 
 def idle_keys(spec: AlgorithmSpec) -> tuple[str, ...]:
     """Keys that have no effect on an algorithm."""
-    if spec.decentralized:  # one stage, no weighted averaging
+    if not spec.has_server:  # one stage, no weighted averaging
         return ("window_growth", "lr_decay", "weights")
     return (*["window_growth"] * (spec.pace != "window"), *["weights"] * spec.pooled)
 

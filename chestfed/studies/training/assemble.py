@@ -20,10 +20,9 @@ from chestfed.learning.engines.client import NetworkClient
 from chestfed.learning.engines.engine import Engine
 from chestfed.learning.engines.fleet import Fleet, LocalFleet
 from chestfed.learning.engines.host import Host
+from chestfed.learning.engines.layout import Layout, Place
 from chestfed.learning.engines.messages.shapes import Shapes, make_blank
-from chestfed.learning.engines.peers import PeerEngine
 from chestfed.learning.engines.server import ClassMonitor, ServerEngine
-from chestfed.learning.engines.topology import Graph
 from chestfed.learning.engines.weights import client_weights
 from chestfed.learning.exchange.exchange import Exchange
 from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
@@ -38,8 +37,8 @@ from chestfed.learning.objectives.declaration import (
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import (
+    build_layout,
     build_objective,
-    build_stage_graph,
     make_participant_sampler,
     make_step_counts,
     ratio_of_duals,
@@ -55,7 +54,7 @@ from chestfed.studies.training.pretrain import Pretrained, new_network, pretrain
 class Federation:
     """Who trains together: the first K clients and whoever leads them, without an image; the same wherever it is made.
 
-    Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `graph` is None with a
+    Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `layout` is None with a
     server. `rows` are the training rows of each, `samples` those of its data set (if the images are here), `groups`
     those of the network's weights. `images_per_step` are those of a local step of one client, or of the pool of all.
     """
@@ -68,7 +67,7 @@ class Federation:
     weights: tuple[float, ...]
     population: Population
     images_per_step: int
-    graph: Graph | None
+    layout: Layout | None
     groups: Groups = field(default_factory=UnknownGroups)
     samples: tuple[int, ...] = ()
 
@@ -103,7 +102,7 @@ class Federation:
             tuple(weights),
             population,
             images,
-            build_stage_graph(settings, len(counts)),
+            build_layout(settings, len(counts)),
             groups,
         )
         return cls(settings, pipeline.seed, k, *about)
@@ -112,13 +111,17 @@ class Federation:
         """The loss of a client."""
         return build_objective(self.settings, replace(self.population, site=number))
 
+    def place(self, number: int) -> Place | None:
+        """Where a client stands among others without a server."""
+        return None if self.layout is None else self.layout.place(number)
+
     def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
         """What requests to a client and its replies look like, for a network with so many numbers."""
         objective, spec = self.objective(number), self.settings.objective_spec
         size, dual = parameters + objective.extra_size, objective.dual_size
         remembered = count_remembered(objective)
         memory = (self.samples[number], remembered) if remembered and self.samples else (0, 0)
-        about = (size, dual, buffers, 1 + len(spec.streams), self.graph, number)
+        about = (size, dual, buffers, 1 + len(spec.streams), self.place(number))
         dtype = self.population.positive_ratio.dtype
         oracle = make_blank(spec, objective, self.population.diseases)
         more: dict[str, Any] = {"exchange": self.exchange, "shared": count_shared(objective), "oracle": oracle}
@@ -135,7 +138,7 @@ class Federation:
         more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
         more |= {"shared": shape_shared(objective)}
         more |= {"window": steps} if steps else {}
-        return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.graph, **more)
+        return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.layout, **more)
 
     @property
     def exchange(self) -> Exchange:
@@ -156,9 +159,8 @@ class Federation:
         """The engine with the rule of a stage, counted from 0; after the last stage, that of the last."""
         settings = self.settings
         rule, number = self.rule(stage), min(stage, len(settings.schedule) - 1)
-        if self.graph is not None:
-            edges: Any = getattr(settings.algorithm, "exchange", "synchronous")
-            return PeerEngine(rule, fleet, self.graph, edges, self.seed)
+        if self.layout is not None:
+            return self.layout.engine(rule, fleet, self.seed)
         return ServerEngine(
             rule,
             fleet,
@@ -276,7 +278,7 @@ def make_member_host(
         loss_draws=spec.draws,
     )
     rule_of = partial(federation.rule, number=number)
-    return Host(client, rule_of, federation.graph, number, federation.exchange)
+    return Host(client, rule_of, federation.place(number), federation.exchange)
 
 
 def common_positive_ratio(ratios: np.ndarray, weights: Sequence[float]) -> Tensor:

@@ -56,7 +56,7 @@ def write_site_cards(folder: Path, experiment: Experiment) -> None:
 def weights_of_largest_k(pipeline: Pipeline, rows: Sequence[int]) -> list[float]:
     """Weights in every mean of the largest K, from the training rows of all clients; none without such a mean."""
     settings = pipeline.federated
-    if settings.spec.pooled or settings.spec.decentralized:
+    if settings.spec.pooled or not settings.spec.has_server:
         return []
     return client_weights(rows[: max(pipeline.k)], settings.weights)
 

@@ -19,7 +19,7 @@ from chestfed.learning.models import FeatureOptions, NetworkGroups, load_frozen,
 from chestfed.learning.objectives.declaration import Population, count_shared, shape_shared
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.rules import build_objective, build_stage_graph, ratio_of_duals
+from chestfed.studies.experiment.rules import build_layout, build_objective, ratio_of_duals
 from chestfed.studies.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
@@ -180,13 +180,9 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
     objective = build_objective(settings, population)
     ratios = ratio_of_duals(objective, population)
     primal = torch.zeros(parameters + objective.extra_size, dtype=getattr(torch, pipeline.runtime.dtype))
-    graph = build_stage_graph(settings, k)
-    if graph is not None:
-        peer, scalar = settings.build_rule(0, ratios, graph.nodes, graph), torch.zeros(1)
-        node = peer.start_node(Point(primal, primal[:0]), scalar, scalar)
-        synchronous = getattr(settings.algorithm, "exchange", "synchronous") == "synchronous"
-        edges = len(graph.edges) if synchronous else min(1, len(graph.edges))
-        return 2 * edges * byte_count(peer.message(node, 0)) // graph.nodes, 0
+    layout = build_layout(settings, k)
+    if layout is not None:
+        return layout.count_bytes(settings.build_rule(0, ratios, k, layout), Point(primal, primal[:0])), 0
     if settings.spec.pooled:
         return 0, 0
     algorithm = settings.model_copy(update={"window": 1}).build_rule(

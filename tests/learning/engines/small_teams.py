@@ -65,7 +65,7 @@ def build_team(
     members = 1 if pipeline.federated.spec.pooled else 2
     ratios, labeled = rng.uniform(0.1, 0.5, (2, 5))[:members], torch.full((members, 5), 0.9).double()
     federation = Federation.of(pipeline, {f"c{i}": 24 for i in range(members)}, ratios, labeled, device, 2)
-    norm = "batch" if federation.graph is None else "group"
+    norm = "batch" if federation.layout is None else "group"
     module = build_model(network_options("small", init_features=4, growth_rate=4, blocks=[1], norm=norm, pool=1), 5, 0)
     network = FlatModule(place(module), device, channels_last=True)
     spec = federation.settings.objective_spec
@@ -83,8 +83,8 @@ def build_team(
         )
         for number, name in enumerate(federation.names)
     ]
-    graph, exchange = federation.graph, federation.exchange
-    hosts = [Host(client, federation.rule, graph, number, exchange) for number, client in enumerate(clients)]
+    exchange = federation.exchange
+    hosts = [Host(client, federation.rule, federation.place(number), exchange) for number, client in enumerate(clients)]
     monitor, objective = None, federation.objective()
     if isinstance(objective, ServerEstimate):
         batch = batches("auxiliary", device, mark).next()

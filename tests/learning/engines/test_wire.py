@@ -21,10 +21,11 @@ from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Start, Work, Worked
 from chestfed.learning.engines.messages.shapes import Shapes, make_blank
 from chestfed.learning.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
-from chestfed.learning.engines.topology import build_graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.declaration import count_shared
+from chestfed.leaves.decentralized.graph import build_graph
+from chestfed.leaves.decentralized.peers import Node
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.quadratics import CLIENTS, DISEASES, PRIMAL, WEIGHTS, QuadraticClient, build_objective, problems
 from tests.cases import assert_refused
@@ -63,17 +64,17 @@ class ThroughTheWire(LocalFleet):
 def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same checks as in memory; where the rounds end was looked at there."""
 
-    def of(clients: Any, rule: Any, graph: Any = None, exchange: Exchange = PLAIN) -> ThroughTheWire:
-        hosts = [Host(client, lambda stage: rule, graph, number, exchange) for number, client in enumerate(clients)]
+    def of(clients: Any, rule: Any, layout: Any = None, exchange: Exchange = PLAIN) -> ThroughTheWire:
+        places = [layout.place(number) if layout else None for number in range(len(clients))]
+        pairs = zip(clients, places, strict=True)
+        hosts = [Host(client, lambda stage: rule, place, exchange) for client, place in pairs]
         fleet = ThroughTheWire(hosts)
         spec = ALGORITHMS.find(name)
         objective = build_objective(spec.objective)
         sizes = (PRIMAL, DISEASES) if objective.dual_size or "min-max" in spec.takes else (WEIGHTS, 0)
         more = {"shared": count_shared(objective), "exchange": exchange}
         more["oracle"] = make_blank(OBJECTIVES.find(spec.objective), objective, DISEASES)
-        fleet.shapes = [
-            Shapes(rule, *sizes, 0, 0, graph, number, torch.float64, **more) for number in range(len(hosts))
-        ]
+        fleet.shapes = [Shapes(rule, *sizes, 0, 0, place, torch.float64, **more) for place in places]
         return fleet
 
     monkeypatch.setattr(LocalFleet, "of", of)
@@ -139,14 +140,14 @@ def test_unexpected_record_names_its_sender(what: str) -> None:
 
 
 def test_unknown_requests_are_refused() -> None:
-    graph = build_graph("ring", CLIENTS)
+    ring = Node(build_graph("ring", CLIENTS), 0)
     for shapes, name, plain, kind in (
         (SHAPES, "Steps", {}, "unknown request"),
         (SHAPES, "__import__", {}, "unknown request"),
-        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 7]}, "unknown edges"),
-        (replace(SHAPES, graph=graph), "Take", {"edges": [0, 0]}, "unknown edges"),
-        (replace(SHAPES, graph=graph), "Take", {"edges": "01"}, "unknown edges"),
-        (replace(SHAPES, graph=graph), "Take", {"edges": 5}, "unknown edges"),
+        (replace(SHAPES, place=ring), "Take", {"edges": [0, 7]}, "unknown edges"),
+        (replace(SHAPES, place=ring), "Take", {"edges": [0, 0]}, "unknown edges"),
+        (replace(SHAPES, place=ring), "Take", {"edges": "01"}, "unknown edges"),
+        (replace(SHAPES, place=ring), "Take", {"edges": 5}, "unknown edges"),
     ):
         with assert_refused(WireError, kind, sender="the server"):
             shapes.request(name, plain, "the server")

@@ -15,8 +15,8 @@ import torch
 
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.fleet import LocalFleet
-from chestfed.learning.engines.peers import PeerEngine, Schedule
-from chestfed.learning.engines.topology import Graph, build_graph
+from chestfed.leaves.decentralized.graph import Graph, Schedule, build_graph
+from chestfed.leaves.decentralized.peers import GraphLayout, PeerEngine
 from tests.invariants import quadratic_saddle as saddle
 from tests.learning.engines.quadratic_client import QuadraticClient
 
@@ -44,7 +44,7 @@ def run(
 ) -> tuple[Nodes, list[saddle.Saddle]]:
     problems = saddle.heterogeneous(graph.nodes, duals=0, seed=seed)
     clients = [QuadraticClient(f"n{i}", problem, buffers=0) for i, problem in enumerate(problems)]
-    fleet = LocalFleet.of(clients, method, graph)
+    fleet = LocalFleet.of(clients, method, GraphLayout(graph))
     engine = PeerEngine(method, fleet, graph, schedule, seed=1)
     peers = engine.start_stage(Point(torch.from_numpy(START), NONE), NONE)
     for _ in range(rounds):

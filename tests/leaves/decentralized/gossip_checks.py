@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from chestfed.learning.engines.topology import build_graph
+from chestfed.leaves.decentralized.graph import build_graph
 from tests.invariants import quadratic_saddle as saddle
 from tests.leaves.decentralized.edge_consensus_checks import IRREGULAR, START, errors, run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from chestfed.learning.engines.topology import build_graph
 from chestfed.leaves.decentralized.edge_consensus import tuning_free_eta
 from chestfed.leaves.decentralized.gossip import Gossip
+from chestfed.leaves.decentralized.graph import build_graph
 from tests.leaves.decentralized.edge_consensus_checks import IRREGULAR, errors, run
 
 

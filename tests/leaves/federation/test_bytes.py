@@ -10,11 +10,12 @@ import torch
 
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.declaration import AlgorithmSpec
-from chestfed.learning.engines.messages.requests import Located, Stepped, Steps, Work
+from chestfed.learning.engines.messages.requests import Located, Work
 from chestfed.learning.engines.messages.wire import count_bytes
 from chestfed.learning.models import NetworkGroups, network_options
 from chestfed.learning.objectives.declaration import Population
-from chestfed.studies.experiment.rules import build_stage_graph
+from chestfed.leaves.decentralized.peers import Stepped, Steps
+from chestfed.studies.experiment.rules import build_layout
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Federation
 
@@ -27,13 +28,13 @@ KINDS = [spec for spec in ALGORITHMS.built_in.values() if not spec.pooled]
 def measure_round(spec: AlgorithmSpec) -> tuple[int, int]:
     """Bytes of the update, and of all numbers that leave in a round."""
     settings = Federated.model_validate({"algorithm": spec.name})
-    graph = build_stage_graph(settings, K)
-    b = 0 if spec.decentralized else B
+    graph = build_layout(settings, K)
+    b = B if spec.has_server else 0
     population = Population(torch.empty(J), torch.empty(K, J), labeled=torch.empty(K, J))
     about = (tuple("abcde"), (1,) * K, (1 / K,) * K, population, settings.images_per_step, graph)
     cohort = Federation(settings, 0, K, *about, NetworkGroups(network_options("densenet121"), J))
     shapes = cohort.shapes(D, b, 0)
-    if not spec.decentralized:
+    if spec.has_server:
         worked = shapes.reply(Work(0, None, torch.empty(b)))
         return count_bytes(worked.update), count_bytes(worked)  # type: ignore[union-attr]
     stepped = shapes.reply(Steps(0, torch.empty(0), (0, 1)))

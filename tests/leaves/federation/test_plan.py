@@ -12,6 +12,7 @@ import torch
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.server import STATISTICS_BATCHES
+from chestfed.leaves.decentralized import peers
 from chestfed.leaves.federation.hospital.log import KINDS
 from chestfed.leaves.federation.hospital.plan import (
     History,
@@ -92,8 +93,8 @@ ASKED: dict[str, tuple[Any, Turn, bool]] = {
     "the window as steps": (work(1, 2), Turn("", 0, 1), False),
     "steps without end": (work(1, 1 << 40), Turn("", 0, 1), False),
     "negative steps": (work(1, -1), Turn("", 0, 1), False),
-    "a node's steps": (requests.Steps(1, BUFFERS, ()), Turn("", 0, 1), False),
-    "a node's exchange": (requests.Take(1, (), ()), Turn("", 0, 1), False),
+    "a node's steps": (peers.Steps(1, BUFFERS, ()), Turn("", 0, 1), False),
+    "a node's exchange": (peers.Take(1, (), ()), Turn("", 0, 1), False),
     "preparation": (requests.Prepare(1, POINT, BUFFERS), Turn("", 0, 1), False),
     "own point": (requests.Locate(1, POINT), Turn("", 0, 1), False),
     "end of a stage": (requests.Finish(5), Turn("", 0, 1), False),
@@ -162,7 +163,7 @@ def test_difference_of_answers_has_least_steps(settings: str, least: int) -> Non
     [
         (FEDAVG, requests.Statistics(1, BUFFERS, BUFFERS, STATISTICS_BATCHES), False),
         (FEDAVG, work(1), True),
-        ("methods=[{algorithm: pdmm}]", requests.Steps(1, BUFFERS, ()), True),
+        ("methods=[{algorithm: pdmm}]", peers.Steps(1, BUFFERS, ()), True),
         ("methods=[{algorithm: pdmm}]", work(1), False),
         ("methods=[{algorithm: fedper}]", requests.Locate(1, POINT), True),
         ("methods=[{algorithm: mime}]", requests.Prepare(1, POINT, BUFFERS), True),

@@ -172,7 +172,7 @@ CASES = [
     for name, spec in ALGORITHMS.built_in.items()
     for objective in OBJECTIVES.built_in.values()
     if objective.kind in spec.takes
-] + [(name, spec.objective, "batch") for name, spec in ALGORITHMS.built_in.items() if not spec.decentralized]
+] + [(name, spec.objective, "batch") for name, spec in ALGORITHMS.built_in.items() if spec.has_server]
 
 
 @pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
@@ -189,7 +189,7 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
     sent = numbers_sent(
         spec.formula(pipeline.federated.algorithm), Sizes.of(d, 1, NetworkGroups(pipeline.model, 1), shared=shared)
     )
-    if spec.decentralized:
+    if not spec.has_server:
         sent *= 2  # on the ring every node has two edges
     if not spec.pooled:
         assert up == 4 * (sent + buffers)
@@ -197,7 +197,7 @@ def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str
         if algorithm in DOWN:
             returned = DOWN[algorithm] * d + (2 if "mime" in algorithm else 1) * buffers
         prepared = "mime" in algorithm  # the point goes down first
-        assert down == (0 if spec.decentralized else 4 * (returned + (1 + prepared) * shared))
+        assert down == (4 * (returned + (1 + prepared) * shared) if spec.has_server else 0)
     first_stage = pipeline.federated.schedule[0].rounds
     for entry in trained.history:
         if algorithm == "coda" and entry["round"] == first_stage:

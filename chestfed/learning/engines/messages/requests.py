@@ -1,4 +1,4 @@
-"""What may be asked of a client's host, and what it answers: a closed set, the same for every engine.
+"""What may be asked of a client's host, and what it answers: a closed set, and what a layout without a server adds.
 
 Each is a dataclass of tensors, of the algorithm's states and messages, and of plain numbers, so that any engine can
 pack it (`wire.py`). A host counts the turns of its client: what changes the client's state, or draws from its batches,
@@ -8,8 +8,9 @@ repeated, or whose answer was lost or discarded, changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import Field, dataclass
-from typing import ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +25,31 @@ class Request(Generic[Answer]):
     """A request, a dataclass too, that is answered by a record of this class."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[object]]]
+    is_turn: ClassVar[bool] = False  #: whether the client's state is another one afterwards
+    trains: ClassVar[bool] = False  #: whether it is local work of a round, of which a plan has so many
+
+
+class OwnRequest(Request[Answer]):
+    """A request of a layout without a server; it says how it is answered, and what it and its answer look like."""
+
+    def answer(self, host: Any) -> Answer:
+        """Carry it out at a `Host`."""
+        raise NotImplementedError
+
+    @classmethod
+    def blank(cls, shapes: Any, plain: Mapping[str, object], sender: str) -> OwnRequest[Answer]:
+        """The request without content at a client of these `Shapes`, given the plain fields that came with it.
+
+        Raises
+        ------
+        WireError
+            If the plain fields are not what this client can be asked.
+        """
+        raise NotImplementedError
+
+    def blank_answer(self, shapes: Any) -> Answer:
+        """What answers it, without content."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -34,6 +60,8 @@ class Done:
 @dataclass(frozen=True)
 class Start(Request[Done]):
     """Begin a stage, counted from 0, at a point: the client's state is made anew. A turn."""
+
+    is_turn: ClassVar[bool] = True
 
     after: int
     stage: int
@@ -56,6 +84,9 @@ class Worked(Generic[Message]):
 class Work(Request[Worked[Message]]):
     """One local round on the server's message, of so many `steps`; 0: the rule's window. A turn."""
 
+    is_turn: ClassVar[bool] = True
+    trains: ClassVar[bool] = True
+
     after: int
     message: Message
     buffers: Tensor
@@ -76,6 +107,8 @@ class Prepared(Generic[Message]):
 class Prepare(Request[Prepared[Message]]):
     """What a `Preparing` algorithm needs of the client at the server's point; no batch is drawn."""
 
+    trains: ClassVar[bool] = True
+
     after: int
     point: Point
     buffers: Tensor
@@ -83,39 +116,10 @@ class Prepare(Request[Prepared[Message]]):
 
 
 @dataclass(frozen=True)
-class Stepped(Generic[Message]):
-    """What a node sends, one message per edge."""
-
-    messages: tuple[Message, ...]
-    slope: Tensor
-    loss: float
-    gradients: int
-    images: int
-
-
-@dataclass(frozen=True)
-class Steps(Request[Stepped[Message]]):
-    """A node's local steps; it sends along these of its edges. `Take` ends the turn."""
-
-    after: int
-    buffers: Tensor
-    edges: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Located:
-    """Where the node, or the client, is."""
+    """Where the client is."""
 
     point: Point
-
-
-@dataclass(frozen=True)
-class Take(Request[Located], Generic[Message]):
-    """What came along these edges, after the `Steps` from the same turn. A turn."""
-
-    after: int
-    edges: tuple[int, ...]
-    messages: tuple[Message, ...]
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,8 @@ class Estimated:
 @dataclass(frozen=True)
 class BestDual(Request[Estimated]):
     """The dual variables that are best at a point, from the next batches. A turn."""
+
+    is_turn: ClassVar[bool] = True
 
     after: int
     point: Point

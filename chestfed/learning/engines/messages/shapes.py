@@ -12,11 +12,11 @@ from torch import Tensor
 
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms.variables import Finishing, Move, Point, Preparing, Record, Rule
-from chestfed.learning.engines.host import NO_MEMORY, describe_edges
+from chestfed.learning.engines.host import NO_MEMORY
+from chestfed.learning.engines.layout import Place
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.messages.wire import WireError
-from chestfed.learning.engines.topology import Graph
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
 from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, count_remembered
 
@@ -62,8 +62,7 @@ class Shapes:
     dual: int
     buffers: int
     sequences: int = 1  #: of batches that the client draws from
-    graph: Graph | None = None
-    number: int = 0  #: of the node in the graph
+    place: Place | None = None  #: without a server
     dtype: torch.dtype = torch.float32
     memory: tuple[int, int] = (0, 0)  #: of the objective: rows, and numbers of each
     exchange: Exchange = PLAIN
@@ -71,42 +70,34 @@ class Shapes:
     oracle: Any = field(default_factory=BlankOracle)
 
     def request(self, name: str, plain: Mapping[str, object], sender: str) -> Request[Record]:
-        """The request of this name; `plain` are the plain fields that came with it, which say along which edges.
+        """The request of this name; `plain` are the plain fields that came with it.
 
         Raises
         ------
         WireError
-            If there is no such request, or an edge that the node does not have.
+            If there is no such request, or a layout's cannot be asked so.
         """
-        value = plain.get("edges", [])
-        edges: tuple[int, ...] = tuple(value) if isinstance(value, list | tuple) else (-1,)
-        if not all(type(edge) is int and 0 <= edge < self._degree for edge in edges) or len(set(edges)) < len(edges):
-            raise WireError(
-                f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender
-            )
+        if self.place is not None and name in self.place.requests:
+            return self.place.requests[name].blank(self, plain, sender)
         match name:
             case "Start":
                 return requests.Start(0, 0, self.point)
-            case "Work" if self.graph is None:
-                return requests.Work(0, self._message, self._buffers, shared=self._empty(self.shared))
-            case "Steps" if self.graph is not None:
-                return requests.Steps(0, self._buffers, edges)
-            case "Take" if self.graph is not None:
-                return requests.Take(0, edges, (self._along_edge,) * len(edges))
-            case "Prepare" if self.graph is None and isinstance(self.rule, Preparing):
-                return requests.Prepare(0, self.point, self._buffers, self._empty(self.shared))
-            case "Locate" if self.graph is None:
+            case "Work" if self.place is None:
+                return requests.Work(0, self._message, self.no_buffers, shared=self._empty(self.shared))
+            case "Prepare" if self.place is None and isinstance(self.rule, Preparing):
+                return requests.Prepare(0, self.point, self.no_buffers, self._empty(self.shared))
+            case "Locate" if self.place is None:
                 return requests.Locate(0, self.point)
             case "Statistics":
-                return requests.Statistics(0, self.point.primal, self._buffers, 0)
+                return requests.Statistics(0, self.point.primal, self.no_buffers, 0)
             case "BestDual":
-                return requests.BestDual(0, self.point, self._buffers, 0)
+                return requests.BestDual(0, self.point, self.no_buffers, 0)
             case "Finish":
                 return requests.Finish(0)
             case "Export":
                 return requests.Export(0)
             case "Import":
-                return requests.Import(0, 0, self._state, self._drawn, self._memory)
+                return requests.Import(0, 0, self.state, self._drawn, self._memory)
         raise WireError(
             f"{sender} sent {ascii(name)[:80]}, which is not a request that this client answers",
             kind="unknown request",
@@ -121,24 +112,22 @@ class Shapes:
         match request:
             case requests.Work():
                 return self.worked
-            case requests.Steps():
-                return requests.Stepped((self._along_edge,) * len(request.edges), self.point.primal, 0.0, 0, 0)
-            case requests.Take():
-                return requests.Located(self._rule.current(self._state))
+            case requests.OwnRequest():
+                return request.blank_answer(self)
             case requests.Prepare():
-                return requests.Prepared(self._rule.prepare(self.point, self.oracle), 0, 0)
+                return requests.Prepared(self.blank_rule.prepare(self.point, self.oracle), 0, 0)
             case requests.Locate():
                 return requests.Located(self.point)
             case requests.Statistics():
-                return requests.Gathered(self._buffers, 0)
+                return requests.Gathered(self.no_buffers, 0)
             case requests.BestDual():
                 return requests.Estimated(self.point.dual, 0)
             case requests.Finish():
-                own = self.exchange.own_state(self._state)
-                final = self._rule.final_message(own) if isinstance(self.rule, Finishing) else None
+                own = self.exchange.own_state(self.state)
+                final = self.blank_rule.final_message(own) if isinstance(self.rule, Finishing) else None
                 return requests.Finished(final)
             case requests.Export():
-                return requests.Exported(self._state, self._drawn, self._memory)
+                return requests.Exported(self.state, self._drawn, self._memory)
         return requests.Done()
 
     @cached_property
@@ -149,10 +138,11 @@ class Shapes:
     @property
     def worked(self) -> requests.Worked[Move]:
         """What answers local work."""
-        return requests.Worked(self._round[0], self._buffers, self.point.primal, 0.0, 0, 0)
+        return requests.Worked(self._round[0], self.no_buffers, self.point.primal, 0.0, 0, 0)
 
     @property
-    def _buffers(self) -> Tensor:
+    def no_buffers(self) -> Tensor:
+        """Running statistics without content."""
         return self._empty(self.buffers)
 
     def _empty(self, size: int) -> Tensor:
@@ -167,34 +157,27 @@ class Shapes:
     def _drawn(self) -> Tensor:
         return torch.zeros(self.sequences, dtype=torch.int64)
 
-    @property
-    def _degree(self) -> int:
-        return 0 if self.graph is None else self.graph.degree(self.number)
-
     @cached_property
-    def _rule(self) -> Any:
+    def blank_rule(self) -> Any:
         """The rule with its own tensors, such as step sizes per disease, without content too."""
         return _without_content(self.rule)
 
     @cached_property
     def _message(self) -> Move:
-        return self._rule.message(self._rule.start_stage(self.point))
+        return self.blank_rule.message(self.blank_rule.start_stage(self.point))
 
     @cached_property
-    def _state(self) -> Record:
-        if self.graph is None:
-            return self.exchange.start_client(self._rule, self.point)
-        return self._rule.start_node(self.point, *describe_edges(self.graph, self.number))
-
-    @cached_property
-    def _along_edge(self) -> Move:
-        return self._rule.message(self._state, 0)
+    def state(self) -> Record:
+        """The client's state."""
+        if self.place is None:
+            return self.exchange.start_client(self.blank_rule, self.point)
+        return self.place.start(self.blank_rule, self.point)
 
     @cached_property
     def _round(self) -> tuple[Move, Record]:
         """The update, and the client's new state."""
         try:
-            return self.exchange.local_round(self._rule, self._message, self._state, self.oracle)
+            return self.exchange.local_round(self.blank_rule, self._message, self.state, self.oracle)
         except (RuntimeError, NotImplementedError) as error:
             raise ConfigError(
                 f"{type(self.rule).__name__} cannot be run on tensors without content (torch's meta device), which "

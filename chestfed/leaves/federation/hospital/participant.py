@@ -23,7 +23,7 @@ from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import freeze_plugins
 from chestfed.core.plugins.loading import codes_in_use
 from chestfed.core.processes import stopping
-from chestfed.learning.engines.messages.requests import BestDual, Export, Import, Locate, Start, Take, Work
+from chestfed.learning.engines.messages.requests import Export, Import, Locate, OwnRequest, Start, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.allowance import Allowance
@@ -274,7 +274,7 @@ class Participant:
         stage_2, request = read_request(study, question)
         if isinstance(request, Export | Import):
             raise Refused("a client's state is neither given out nor taken in here", kind="client state")
-        if isinstance(request, Locate | Take):
+        if isinstance(request, Locate | OwnRequest):
             policy.check_personal(self._hospital.file.policy)
         return Parcel({}, pack(self._carry_out(study, stage_2, request, question)))
 
@@ -291,7 +291,7 @@ class Participant:
         if noised:
             reply = add_noise(limits, reply, request.message)
             self._say(f"noise: epsilon {spent:.3g} after {study.usage.rounds + 1} rounds")
-        if isinstance(request, Start | Work | Take | BestDual):
+        if request.is_turn:
             lineage = plan.extend_lineage(turn.lineage, hash_request(question.packed))
             stage, began = turn.stage, turn.began
             if isinstance(request, Start):

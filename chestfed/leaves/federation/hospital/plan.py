@@ -17,6 +17,7 @@ from chestfed.learning.engines.server import STATISTICS_BATCHES
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.parcels import Refused
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.rules import build_layout
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Federation
 
@@ -116,7 +117,7 @@ def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Tur
         return
     if isinstance(asked, requests.BestDual) and done < planned and not may_miss_rounds(settings):
         raise Refused("the dual variables are estimated at the end of a stage", kind="not in the plan")
-    if done > planned or (done == planned and isinstance(asked, requests.Work | requests.Steps | requests.Prepare)):
+    if done > planned or (done == planned and asked.trains):
         raise Refused(f"the stage has {planned} rounds", kind="not in the plan")
     if isinstance(asked, requests.Work):
         least, most = bounds_of_steps(settings, cohort.rows[number], number)
@@ -132,8 +133,8 @@ def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Tur
 def _requests_of(pipeline: Pipeline, rule: Any) -> set[type[Request[Any]]]:
     """The requests to a client that belong to a pipeline, beside `Export` and `Import`, which never do."""
     settings = pipeline.federated
-    if settings.spec.decentralized:
-        return {requests.Start, requests.Steps, requests.Take}
+    if layout := build_layout(settings, max(pipeline.k)):
+        return {requests.Start, *layout.place(0).requests.values()}
     averaged = settings.stage_output in ("average", "algorithm") or pipeline.evaluation.compare_outputs
     there = {
         requests.Prepare: isinstance(rule, Preparing),

@@ -151,7 +151,7 @@ def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[s
             yield f"{key} is {limit}, the pipeline has {amount}"
     if Can.SCORES in settings.spec.can and not policy.image_scores:
         yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
-    if (Can.OWN_POINTS in settings.spec.can or settings.spec.decentralized) and not policy.own_weights:
+    if (Can.OWN_POINTS in settings.spec.can or not settings.spec.has_server) and not policy.own_weights:
         yield f"own_weights is false, and {settings.spec.name} sends this hospital's own weights"
     if place == 0 and pipeline.pretrain.epochs and not policy.own_weights:
         yield "own_weights is false, and the network of stage 1 is trained at this hospital alone"

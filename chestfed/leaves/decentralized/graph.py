@@ -1,15 +1,25 @@
-"""Who talks to whom in decentralized training: a connected, undirected graph."""
+"""Who talks to whom: a connected, undirected graph, and its options."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from chestfed.core.errors import ConfigError
-from chestfed.learning.algorithms.declaration import NamedGraph
+from pydantic import Field
+
+from chestfed.plugins import ConfigError, Options
+
+#: Graphs that have a name.
+NamedGraph = Literal["ring", "star", "complete"]
+NAMED_GRAPHS = get_args(NamedGraph)
+Topology = NamedGraph | Sequence[Sequence[int]]
+Edge = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+#: Edges that exchange messages after the local steps.
+Schedule = Literal["synchronous", "random_edge", "round_robin"]
 
 
 @dataclass(frozen=True)
@@ -25,10 +35,6 @@ class Graph:
 
     def degree(self, node: int) -> int:
         return len(self.neighbors(node))
-
-
-NAMED_GRAPHS = get_args(NamedGraph)
-Topology = NamedGraph | Sequence[Sequence[int]]
 
 
 def build_graph(topology: Topology, nodes: int) -> Graph:
@@ -80,6 +86,11 @@ def read_edges(path: Path) -> list[list[int]]:
     return [[i, j] for i, j in sorted(edges)]
 
 
+def read_topology(text: str, locate: Callable[[str], Path]) -> str | list[list[int]]:
+    """The edges in the file that a topology names, if it is none of the named graphs."""
+    return text if text in NAMED_GRAPHS else read_edges(locate(text))
+
+
 def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
     graph = Graph(nodes, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
     reached, frontier = {0}, [0]
@@ -95,3 +106,20 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
             nodes=lost,
         )
     return graph
+
+
+class DecentralizedOptions(Options):
+    """The graph, and which of its edges exchange."""
+
+    files: ClassVar[Mapping[str, Callable[[str, Callable[[str], Path]], Any]]] = {"topology": read_topology}
+
+    topology: NamedGraph | list[Edge] = Field(
+        "ring",
+        description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with one "
+        "edge per line, relative to the pipeline's file and replaced by its edges when read",
+    )
+    exchange: Schedule = Field(
+        "synchronous",
+        description="edges that exchange messages after the local steps. synchronous: all; random_edge: one at "
+        "random; round_robin: one in turn",
+    )

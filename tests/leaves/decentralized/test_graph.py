@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chestfed.core.errors import ConfigError
-from chestfed.learning.engines.topology import build_graph, read_edges
+from chestfed.leaves.decentralized.graph import build_graph, read_edges
 from tests.cases import assert_refused
 
 

@@ -11,10 +11,10 @@ import torch
 from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.learning.algorithms.variables import Point, from_named_tensors, named_tensors
 from chestfed.learning.engines.fleet import LocalFleet
-from chestfed.learning.engines.peers import PeerEngine, Peers, Schedule
-from chestfed.learning.engines.topology import build_graph
 from chestfed.leaves.decentralized.edge_consensus import EdgeConsensus
 from chestfed.leaves.decentralized.gossip import Gossip
+from chestfed.leaves.decentralized.graph import Schedule, build_graph
+from chestfed.leaves.decentralized.peers import GraphLayout, PeerEngine, Peers
 from tests.cases import assert_refused
 from tests.invariants import quadratic_saddle as saddle
 from tests.learning.engines.quadratic_client import QuadraticClient
@@ -27,7 +27,7 @@ def engine(method: object, nodes: int = 4, schedule: Schedule = "synchronous", p
     problems = saddle.heterogeneous(nodes, dimension=6, duals=0)
     clients = [QuadraticClient(f"n{i}", p, poison if i == 1 else None, buffers=0) for i, p in enumerate(problems)]
     graph = build_graph("ring", nodes)
-    return PeerEngine(method, LocalFleet.of(clients, method, graph), graph, schedule, seed=3)  # type: ignore[arg-type]
+    return PeerEngine(method, LocalFleet.of(clients, method, GraphLayout(graph)), graph, schedule, seed=3)  # type: ignore[arg-type]
 
 
 def start(peers: PeerEngine) -> Peers:
