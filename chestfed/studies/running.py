@@ -16,7 +16,7 @@ from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.data.collections.collection import find_collection
 from chestfed.learning.engines.declaration import ENGINES, IN_PROCESS, count_local_processes, engine_for, place_here
-from chestfed.studies.designs.design import Design, Done, Finished, Variant, make_design
+from chestfed.studies.designs.design import Design, Done, Finished, Variant, finish, make_design
 from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.methods import PipelineFile
@@ -139,7 +139,7 @@ def run(
             refuse_other_versions(folder, job.experiment.pipeline.k, studies.machine)
         results = studies.executor(jobs, deployment)
     done = [Done(*parts) for parts in zip(studies.variants, experiments, results, strict=True)]
-    finished = studies.design.finish(done, out)
+    finished = finish(studies.design, done, out)
     if (summary := finished.summary) is not None:
         current().tell(lambda reporter: reporter.summary_done(summary))
     return finished

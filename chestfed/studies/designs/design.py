@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from pathlib import Path
@@ -140,6 +140,24 @@ DESIGNS: Final[Catalogue[DesignSpec]] = Catalogue(
 )
 
 
+@dataclass(frozen=True)
+class TableSpec:
+    """Declaration of a table that is added to those of the design named `design`.
+
+    `make` takes the finished studies and the folder of the design's tables, writes there what it has to keep, and
+    returns what is printed; None: nothing.
+    """
+
+    name: str
+    design: str
+    make: Callable[[Sequence[Done], Path], RenderableType | None]
+    options: type[Options] = Options
+
+
+#: Tables that leaves and plug-ins add to a design.
+TABLES: Final[Catalogue[TableSpec]] = Catalogue("table", "chestfed.tables", TableSpec, packages=())
+
+
 def list_keys() -> dict[str, DesignSpec]:
     """The designs whose keys are not in the schema of pipelines, built-in and installed ones."""
     return {name: spec for name in DESIGNS.names if not (spec := DESIGNS.find(name)).in_schema}
@@ -162,6 +180,14 @@ def find_spec(file: PipelineFile) -> DesignSpec:
 def make_design(file: PipelineFile, path: Path) -> Design:
     """The design of a pipeline."""
     return find_spec(file).make(file, path)
+
+
+def finish(design: Design, done: Sequence[Done], out: Path) -> Finished:
+    """What the studies of a design come to, with the tables that are added to it."""
+    finished, name = design.finish(done, out), find_spec(design.file).name
+    specs = [spec for spec in map(TABLES.find, TABLES.names) if spec.design == name]
+    tables = [spec.make(done, finished.folder) for spec in specs]
+    return replace(finished, after=(*finished.after, *(table for table in tables if table is not None)))
 
 
 def list_variants(file: PipelineFile, path: Path) -> list[Variant]:

@@ -14,7 +14,6 @@ from chestfed.data.sites import load_site_config
 from chestfed.learning.models import name_network
 from chestfed.results.tables.answer import answer_study, list_held_out_metrics
 from chestfed.results.tables.clients.held_out import Fold, collect_folds, write_folds
-from chestfed.results.tables.clients.transfer import judge_folds, render_transfer, write_transfer
 from chestfed.results.tables.frames import About
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Variant
@@ -41,7 +40,7 @@ class HeldOutDesign(Design):
         return render_held_out(plans, self.pipeline.title, machine)
 
     def finish(self, done: Sequence[Done], out: Path) -> Finished:
-        """One table of all sites, and how thresholds and probabilities are transferred to each."""
+        """One table of all sites."""
         folds, last = [_make_fold(one) for one in done], done[-1].result.results
         evaluation, origin = self.pipeline.evaluation, Origin.together(one.experiment.origin for one in done)
         about: About = {
@@ -51,16 +50,12 @@ class HeldOutDesign(Design):
         }
         results = collect_folds(folds, self.pipeline.title, origin, about)
         folder = write_folds(results, folds, out)
-        runs = {fold.site: RunFolder(one.result.folder) for fold, one in zip(folds, done, strict=True)}
-        transfer = judge_folds(runs, {fold.site: list(fold.seen) for fold in folds})
-        write_transfer(transfer, folder)
         name, folders = f"{self.path.stem}, all held-out sites", {fold.site: fold.folder for fold in folds}
         return Finished(
             folder,
             str(answer_study(results)),
             tuple(one.result for one in done),
             results,
-            after=(render_transfer(transfer),) if len(transfer) else (),
             summary=Summary(name, results.origin, folder, list_held_out_metrics(results), folders),
         )
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from chestfed.core.config import Document, check_document, expand_path, keep_last
 from chestfed.core.errors import ConfigError
-from chestfed.core.plugins import Choice
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.studies.designs.design import list_keys
@@ -234,12 +234,15 @@ def _read_option_files(document: Document) -> None:
         algorithm = entry.get("algorithm") if isinstance(entry, dict) else None
         if not isinstance(algorithm, dict):
             continue
-        options = Choice(ALGORITHMS).find_model(algorithm)
-        for option, read in options.files.items() if options else ():
+        try:
+            files = ALGORITHMS.find(get_part_name(algorithm)).options.files
+        except ConfigError:
+            continue  # refused where it is checked
+        for option, read in files.items():
             where = ("methods", index, "algorithm", option)
             try:
                 if isinstance(text := algorithm.get(option), str):
-                    algorithm[option] = read(text, lambda path, where=where: expand_path(path, document.folder(where)))
+                    algorithm[option] = read(text, partial(expand_path, base=document.folder(where)))
             except ConfigError as error:
                 key = ".".join(map(str, where))
                 place = document.place(where)

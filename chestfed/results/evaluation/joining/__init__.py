@@ -1,1 +1,1 @@
-"""Who should join whom: contributions of partners, a gate for joining, power of a study, transfer to a hospital."""
+"""Who should join whom: contributions of partners, a gate for joining, power of a study."""

@@ -1,7 +1,6 @@
 """Threshold and probabilities of each held-out site's model: as they were where it was trained, and recalibrated.
 
-The source are the held-out patients of all sites that were trained on, together; see
-`chestfed.results.evaluation.joining.transfer`.
+The source are the held-out patients of all sites that were trained on, together; see `transfer.py`.
 """
 
 from __future__ import annotations
@@ -16,12 +15,13 @@ from rich.console import RenderableType
 from chestfed.core.checkpoint import write_text
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
+from chestfed.leaves.thresholds.transfer import COLUMNS, judge_transfer
 from chestfed.results.evaluation.estimates import as_csv
-from chestfed.results.evaluation.joining.transfer import COLUMNS, judge_transfer
 from chestfed.results.evaluation.labeled import Column
 from chestfed.results.evaluation.metrics import SHARE
 from chestfed.results.tables.predictions import load_predictions
 from chestfed.results.tables.run_folder import HOSPITALS, RunFolder
+from chestfed.studies.designs.design import Done, TableSpec
 
 #: Random choices of the images for a recalibration.
 DRAWS = 20
@@ -43,10 +43,18 @@ def judge_folds(runs: Mapping[str, RunFolder], seen: Mapping[str, Sequence[str]]
     return pd.concat(parts, ignore_index=True)[["held_out", "disease", *COLUMNS]] if parts else pd.DataFrame()
 
 
-def write_transfer(frame: pd.DataFrame, folder: Path) -> None:
-    """Write `transfer.csv`; nothing of an empty frame."""
-    if len(frame):
-        write_text(folder / "transfer.csv", as_csv(frame))
+def add_table(done: Sequence[Done], folder: Path) -> RenderableType | None:
+    """Write `transfer.csv` of the studies of all held-out sites and return its table; None if nothing can be judged."""
+    sites = [one.variant.values["site"] for one in done]
+    runs = {site: RunFolder(one.result.folder) for site, one in zip(sites, done, strict=True)}
+    frame = judge_folds(runs, {site: list(one.result.seen) for site, one in zip(sites, done, strict=True)})
+    if frame.empty:
+        return None
+    write_text(folder / "transfer.csv", as_csv(frame))
+    return render_transfer(frame)
+
+
+TRANSFER = TableSpec("transfer", "held_out", add_table)
 
 
 def render_transfer(frame: pd.DataFrame) -> RenderableType:

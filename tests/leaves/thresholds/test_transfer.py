@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from chestfed.results.evaluation.joining.transfer import judge_transfer, recalibrate
+from chestfed.leaves.thresholds.transfer import judge_transfer, recalibrate
 from chestfed.results.evaluation.labeled import Column
 
 
