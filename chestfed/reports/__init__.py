@@ -1,1 +1,1 @@
-"""Pages, MLflow and the leaderboard, from finished results."""
+"""Pages and MLflow, from finished results."""

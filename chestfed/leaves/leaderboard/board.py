@@ -190,6 +190,7 @@ def render_board(board: Board) -> str:
     refused = ((name, [reason]) for name, reason in board.refused.items())
     return fill(
         "leaderboard.html",
+        "chestfed.leaves.leaderboard",
         style=read_template("page.css"),
         title=f"Leaderboard: {benchmark.title}",
         skip_to="ranking",

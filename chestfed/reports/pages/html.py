@@ -1,4 +1,4 @@
-"""Pages are templates of this package, filled with plain values."""
+"""Pages are templates filled with plain values: all extend `skeleton.html` of this package."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any
 from markupsafe import Markup, escape
 
 
-def fill(template: str, **values: Any) -> str:
-    """A template of `chestfed.reports.pages`, filled; what it names must be given, and text is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+def fill(template: str, package: str = "chestfed.reports.pages", **values: Any) -> str:
+    """A template of a package, filled; what it names must be given, and text is escaped.
+
+    It finds the templates of `chestfed.reports.pages` too.
+    """
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
-        loader=PackageLoader("chestfed.reports.pages", ""),
+        loader=ChoiceLoader([PackageLoader(name, "") for name in (package, "chestfed.reports.pages")]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
