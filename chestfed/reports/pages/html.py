@@ -8,7 +8,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 
-def fill(template: str, package: str = "chestfed.reports.pages", **values: Any) -> str:
+def fill(template: str, package: str = "chestfed.reports.pages", /, **values: Any) -> str:
     """A template of a package, filled; what it names must be given, and text is escaped.
 
     It finds the templates of `chestfed.reports.pages` too.
