@@ -44,7 +44,7 @@ class Door:
     def __init__(self, largest_clients: int, strangers: int = STRANGERS) -> None:
         self.sockets: list[socket.socket] = []
         self._most_members, self._most_strangers = largest_clients, strangers
-        self._strangers, self._members = dict[Peer, socket.socket](), dict[Peer, socket.socket]()
+        self._strangers, self._members = dict[Peer, TimedHeaders](), dict[Peer, TimedHeaders]()
         self._tasks = set[asyncio.Task[None]]()
 
     def listen(self, host: str, port: int) -> None:
@@ -71,7 +71,7 @@ class Door:
 
     def admit(self, client: Any) -> bool:
         """A member has signed a request on the connection from this address and port; whether there is room for it."""
-        peer = None if client is None else (str(client[0]), int(client[1]))
+        peer = _peer(client) if client is not None else None
         if peer is None or peer in self._members:
             return True
         if len(self._members) >= self._most_members:
@@ -79,6 +79,13 @@ class Door:
         if peer in self._strangers:
             self._members[peer] = self._strangers.pop(peer)
         return True
+
+    def cut(self, client: Any) -> None:
+        """End the connection from this address and port at once: the end of TLS would read on what still comes."""
+        peer = _peer(client)
+        protocol = self._members.get(peer) or self._strangers.get(peer)
+        if protocol is not None:
+            protocol.transport.abort()
 
     def close(self) -> None:
         """Accept no more; see `asyncio.Server`."""
@@ -106,15 +113,15 @@ class Door:
                 self._close_one()
                 await asyncio.sleep(0.1)
                 continue
-            self._keep(self._begin(connection, (str(address[0]), int(address[1])), server))
+            self._keep(self._begin(connection, _peer(address), server))
             await asyncio.sleep(0)  # many may wait: the others go on
 
     async def _begin(self, connection: socket.socket, peer: Peer, server: uvicorn.Server) -> None:
         """TLS, and then the server's protocol."""
         config, loop = server.config, asyncio.get_running_loop()
         protocol = TimedHeaders(config, server.server_state, server.lifespan.state, loop)
-        protocol.ended = lambda: self._forget(peer, connection)
-        self._strangers[peer] = connection
+        protocol.connection, protocol.ended = connection, lambda: self._forget(peer, protocol)
+        self._strangers[peer] = protocol
         if len(self._strangers) > self._most_strangers:
             self._close_one()
         limits: dict[str, Any] = {}
@@ -123,7 +130,7 @@ class Door:
         try:
             await loop.connect_accepted_socket(lambda: protocol, connection, ssl=config.ssl, **limits)
         except Exception:  # TLS was not completed: whatever came instead
-            self._forget(peer, connection)
+            self._forget(peer, protocol)
             connection.close()
 
     def _close_one(self) -> None:
@@ -136,12 +143,16 @@ class Door:
             "%d connections without a signature, %d of %s: one is closed", len(self._strangers), count, address
         )
         with suppress(OSError):
-            self._strangers.pop(peer).shutdown(socket.SHUT_RDWR)
+            self._strangers.pop(peer).connection.shutdown(socket.SHUT_RDWR)
 
-    def _forget(self, peer: Peer, connection: socket.socket) -> None:
+    def _forget(self, peer: Peer, protocol: TimedHeaders) -> None:
         for those in (self._strangers, self._members):
-            if those.get(peer) is connection:
+            if those.get(peer) is protocol:
                 del those[peer]
+
+
+def _peer(client: Any) -> Peer:
+    return str(client[0]), int(client[1])
 
 
 class DoorServer(uvicorn.Server):
@@ -166,6 +177,7 @@ class TimedHeaders(H11Protocol):
     """A connection that is closed if the headers of a request do not come in time; `ended` is called at its end."""
 
     _timer: asyncio.TimerHandle | None = None
+    connection: socket.socket
     ended: Callable[[], object] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -59,6 +59,8 @@ class Gate:
     admit
         Called with the address and port of a connection on which a member, or the operator, has signed: whether there
         is room for one more.
+    cut
+        Called with the address and port of a connection that is to end at once, with whatever is still to come.
     """
 
     def __init__(
@@ -73,50 +75,52 @@ class Gate:
         signed: bool = True,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
         admit: Callable[[Any], bool] = lambda client: True,
+        cut: Callable[[Any], object] = lambda client: None,
     ) -> None:
         self._app, self._secret, self._largest = app, secret.encode(), largest
         self._members, self._seconds, self._signed, self._now = members, seconds, signed, now
-        self._statuses, self._admit = statuses if statuses is not None else {}, admit
+        self._statuses, self._admit, self._cut = statuses if statuses is not None else {}, admit, cut
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
-            return
-        if scope["type"] != "http":
-            return
+        elif scope["type"] == "http":
+            is_read = False
+            try:
+                is_read = await self._is_read(scope, receive, send)
+            finally:
+                if not is_read:
+                    self._cut(scope.get("client"))
+
+    async def _is_read(self, scope: Scope, receive: Receive, send: Send) -> bool:
+        """Answer a request; whether its body, if there is one, was read to its end."""
         headers = {name.lower().decode("latin-1"): value for name, value in scope["headers"]}
         path, peer = scope["path"], (scope.get("client") or ("unknown",))[0]
         try:
             name = self._identify(path, headers)
         except Unsigned as error:
             _strangers.warning("refused: %s asked for %r: %s", peer, path[:200], error.reason)
-            await _answer(
-                send, 401 if path.startswith(("/v1/fleet/", HELLO)) else 403, self._about(reason=error.reason)
-            )
-            return
+            status = 401 if path.startswith(("/v1/fleet/", HELLO)) else 403
+            return await _answer(send, status, self._about(reason=error.reason))
         if path != "/health" and not self._admit(scope.get("client")):
             _log.warning("refused: a further connection of %s (%s): `largest_clients` are there", name, peer)
-            await _answer(send, 503)
-            return
+            return await _answer(send, 503)
         if path == HELLO:
-            await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))
-            return
+            return await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))
         if path == "/health":
             wrong = scope["method"] != "GET" or headers.keys() & {"content-length", "transfer-encoding"}
-            await _answer(send, 405 if wrong else 200)
-            return
-        length = headers.get("content-length", b"")
-        if not length.isdigit():  # a body of unknown length; Flower always says it
-            if scope["method"] == "POST":
-                _log.warning("refused: a request of %s (%s) without a length", name, peer)
-                await _answer(send, 411)
-                return
-        elif int(length) > self._largest:
+            return await _answer(send, 405 if wrong else 200)
+        length = headers.get("content-length", b"0" if scope["method"] != "POST" else b"")
+        if "transfer-encoding" in headers or not length.isdigit():  # beside a transfer encoding a length means nothing
+            _log.warning("refused: a request of %s (%s) without a length", name, peer)
+            return await _answer(send, 411)  # Flower always says it
+        if int(length) > self._largest:
             text = "refused: a request of %s bytes of %s (%s), more than %d"
             _log.warning(text, length.decode(), name, peer, self._largest)
-            await _answer(send, 413)
-            return
-        await self._app(scope, _limit_time(receive, self._seconds, name), send)
+            return await _answer(send, 413)
+        body = _Body(receive, self._seconds, self._largest, name)
+        await self._app(scope, body.receive, send)
+        return body.complete or int(length) == 0
 
     def _identify(self, path: str, headers: Mapping[str, bytes]) -> str:
         """Who sends a request; raises `Unsigned`."""
@@ -152,27 +156,35 @@ class Gate:
         return json.dumps({"time": self._now().isoformat(), "version": __version__, **more}).encode()
 
 
-def _limit_time(receive: Receive, seconds: float, name: str) -> Receive:
-    """`receive` until the body is complete or so many seconds have passed; then the client counts as gone."""
-    loop = asyncio.get_running_loop()
-    ends, complete = loop.time() + seconds, False
+class _Body:
+    """The body of a member's request, of so many seconds and bytes at most; beyond, the client counts as gone."""
 
-    async def receive_in_time() -> MutableMapping[str, Any]:
-        nonlocal complete
-        if complete:
-            return await receive()
+    def __init__(self, receive: Receive, seconds: float, largest: int, name: str) -> None:
+        self.complete = False
+        self._receive, self._left, self._name = receive, largest, name
+        self._loop = asyncio.get_running_loop()
+        self._ends = self._loop.time() + seconds
+
+    async def receive(self) -> MutableMapping[str, Any]:
+        """See ASGI."""
+        if self.complete:
+            return await self._receive()
         try:
-            message = await asyncio.wait_for(receive(), max(0.0, ends - loop.time()))
+            message = await asyncio.wait_for(self._receive(), max(0.0, self._ends - self._loop.time()))
         except TimeoutError:
-            _log.warning("a request of %s did not arrive within %.0f s", name, seconds)
+            _log.warning("a request of %s did not arrive in time", self._name)
             return {"type": "http.disconnect"}
-        complete = not message.get("more_body", False)
+        self._left -= len(message.get("body", b""))
+        if self._left < 0:
+            _log.warning("refused: a request of %s is longer than it said", self._name)
+            return {"type": "http.disconnect"}
+        self.complete = not message.get("more_body", False)
         return message
 
-    return receive_in_time
 
-
-async def _answer(send: Send, status: int, body: bytes = b"") -> None:
+async def _answer(send: Send, status: int, body: bytes = b"") -> bool:
+    """Answer what is read no further: False."""
     headers = [(b"connection", b"close"), (b"content-type", b"application/json")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+    return False

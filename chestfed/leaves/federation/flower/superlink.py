@@ -56,7 +56,7 @@ def serve(federation: Federation, *, insecure: bool) -> None:
     roster.update()
     threading.Thread(target=roster.follow, daemon=True, name="members").start()
     secret, largest = read_secret(federation.operator_secret), file.largest_request * 2**20
-    limits = {"seconds": file.body_seconds, "signed": not insecure, "admit": door.admit}
+    limits = {"seconds": file.body_seconds, "signed": not insecure, "admit": door.admit, "cut": door.cut}
     gate = Gate(app, secret, largest, roster.names, roster.status, **limits)  # type: ignore[arg-type]
     tls = {} if insecure else {"ssl_certfile": federation.folder / "server.crt", "ssl_keyfile": private / "server.key"}
     DoorServer(configure_http(gate, **tls), door).run()
