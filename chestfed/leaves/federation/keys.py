@@ -91,7 +91,7 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     """
     try:
         key = serialization.load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+    except (OSError, ValueError, UnsupportedAlgorithm, NotImplementedError) as error:  # the last: a compressed point
         raise ConfigError(
             f"{path}: not a public key of `chestfed federation join` ({error})", kind="not a key", file=str(path)
         ) from None

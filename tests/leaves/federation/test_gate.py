@@ -9,6 +9,7 @@ import datetime
 import inspect
 import json
 import logging
+import shutil
 import socket
 import ssl
 import subprocess
@@ -24,7 +25,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="needs chestfed[flower]")
 import httpx
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from chestfed.core.errors import ConfigError
@@ -37,7 +38,7 @@ from chestfed.leaves.federation.flower.gate import (
     TIME_HEADER,
     Gate,
 )
-from chestfed.leaves.federation.server.founding import create
+from chestfed.leaves.federation.server.founding import add, create
 from chestfed.leaves.federation.settings import Federation, FederationFile, read_federation
 from tests.cases import assert_refused
 from tests.leaves.federation.straight_line import Clock
@@ -417,6 +418,34 @@ def test_one_bad_member_stops_no_other(tmp_path: Path) -> None:
     (tmp_path / "keys" / "anne.pub").write_bytes(moved)
     roster.update()
     assert sorted(roster.names.values()) == ["anne", "vindr"]
+
+
+def test_unusable_key_stops_no_other(tmp_path: Path) -> None:
+    """Refused by name where it is added; a file that is copied by hand holds up neither members nor removals."""
+    from chestfed.leaves.federation.flower.superlink import Roster
+
+    create(tmp_path / "chest", "chest", "localhost:9443")
+    federation, bad = read_federation(tmp_path / "chest"), tmp_path / "bad.pub"
+    bad.write_bytes(compressed(keys.new_key()))
+    with assert_refused(ConfigError, kind="not a key", file=str(bad)):
+        add(federation.folder, "anne", bad)
+    for name in ("anne", "bert"):
+        keys.save_public_key(federation.keys / f"{name}.pub", keys.new_key())
+    nodes: Any = Table()
+    roster = Roster(federation, nodes)
+    roster.update()
+    shutil.copy(bad, federation.keys / "aaron.pub")
+    (federation.keys / "bert.pub").unlink()
+    roster.update()
+    assert list(roster.names.values()) == ["anne"]
+
+
+def compressed(key: keys.Key) -> bytes:
+    """A public key as OpenSSH writes it, with half of its point."""
+    public = key.public_key()
+    point = public.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+    parts = (b"ecdsa-sha2-nistp384", b"nistp384", point)
+    return parts[0] + b" " + base64.b64encode(b"".join(len(part).to_bytes(4, "big") + part for part in parts)) + b"\n"
 
 
 def test_one_key_for_two_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
