@@ -49,8 +49,28 @@ LONG = (
 )
 
 
+def mark_other_cases(items: list[pytest.Item], complete: bool) -> None:
+    """`slow_but(*cases)`: of a test of many cases these are run every time, the others are slow.
+
+    Where all cases are there (`complete`), a name that is none of them is refused.
+    """
+    by_test: dict[Any, list[Any]] = {}
+    for item in items:
+        if item.get_closest_marker("slow_but"):
+            by_test.setdefault(item.function, []).append(item)  # type: ignore[attr-defined]
+    for cases in by_test.values():
+        kept = set(cases[0].get_closest_marker("slow_but").args)
+        if complete and (unknown := kept - {item.callspec.id for item in cases}):
+            raise pytest.UsageError(f"{cases[0].nodeid}: slow_but names {sorted(unknown)}, which are no cases")
+        for item in cases:
+            if item.callspec.id not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+@pytest.hookimpl(tryfirst=True)  # before `-m` is looked at
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Campaigns only with `-m campaign`; files with long tests first, so that workers end together."""
+    mark_other_cases(items, complete=not any("::" in argument for argument in config.args))
     if "campaign" not in config.option.markexpr:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("campaign")])
         items[:] = [item for item in items if not item.get_closest_marker("campaign")]

@@ -105,6 +105,7 @@ def test_unidentified_method_trains_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert len({study.folder for study in runs}) == folders
 
 
+@pytest.mark.slow
 def test_seeds_give_tables_of_every_k(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     studies = chestfed.run("digits_ih", algorithm="fedavg", k=[1, 2], seeds=[3, 5], overrides=DIGITS, quiet=True)

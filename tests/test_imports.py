@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import subprocess
 import sys
@@ -42,6 +43,7 @@ def module_name(file: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
 def import_graph() -> dict[str, set[str]]:
     """Module -> the modules of the package that it imports, wherever in the file, but not for types alone."""
     modules = {module_name(file): file for file in ROOT.rglob("*.py")}
@@ -117,6 +119,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_study_imports_late() -> None:
     later = [
         "mlflow",

@@ -74,6 +74,7 @@ def test_comparison_in_float64_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
             sys.modules.pop(name, None)
 
 
+@pytest.mark.slow
 def test_method_is_compared_and_resumes(here: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(here)
     words = ["study", bundled("pipelines") / "digits_ih.yaml", "--methods", "fedexp:FedExP,codasca", "--seeds", "2"]

@@ -99,6 +99,7 @@ def files(campaign: Campaign) -> dict[str, bytes]:
     return _files(campaign.sound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sample_cases(NAMES, 6))
 def test_a_hostile_model_is_refused(campaign: Campaign, files: dict[str, bytes], name: str) -> None:
     assert set(files) == set(NAMES)

@@ -164,6 +164,7 @@ def test_paths_expand_set_variables_only(tmp_path: Path, monkeypatch: pytest.Mon
         expand_path("${NOWHERE}/x", tmp_path)
 
 
+@pytest.mark.slow_but("aliases of aliases", "extends in a circle", "itself")
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -92,6 +92,7 @@ def test_crashed_job_is_reported() -> None:
     assert list(parallel_map(double_or_end, jobs, 2, small=1, chunk=2, crashed=gone)) == expected
 
 
+@pytest.mark.slow
 def test_slow_job_is_reported() -> None:
     jobs = list(range(54, 60))
     expected = [-job if job == 57 else 2 * job for job in jobs]
@@ -100,6 +101,7 @@ def test_slow_job_is_reported() -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.slow
 def test_crash_spares_large_results() -> None:
     results = list(parallel_map(large_or_end, range(20), 2, small=1, chunk=4, crashed=lambda _: b""))
     assert [number for number, result in enumerate(results) if not result] == [5]
@@ -110,6 +112,7 @@ def test_unhandled_crash_is_an_error() -> None:
         list(parallel_map(double_or_end, list(range(10)), 2, small=1))
 
 
+@pytest.mark.slow
 def test_script_without_main_guard_runs_once(tmp_path: Path) -> None:
     script = (
         "from tests.core.worker_jobs import blocks_interrupts, double, double_or_end, gone\n"

@@ -218,6 +218,7 @@ def test_head_that_is_never_trained_is_named() -> None:
     assert algorithms.TRAINED in caught.value.broken
 
 
+@pytest.mark.slow
 def test_scores_are_exchanged_by_a_plug_in(tmp_path: Path) -> None:
     package = "tests.testing.outside_fedxl1"
     assert len(check_objective(f"{package}:PAIRS")) == 9
@@ -234,6 +235,7 @@ def test_updates_are_decoded_for_the_server(monkeypatch: pytest.MonkeyPatch) -> 
     assert {algorithms.COUNTS, algorithms.MEAN} <= set(check_algorithm(spec))
 
 
+@pytest.mark.slow
 def test_biased_method_is_not_exact(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms, "STAGES", 1)
     monkeypatch.setattr(algorithms, "ROUNDS", 250)

@@ -77,6 +77,7 @@ federation audit trial/hospitals/chexpert
 """.replace("...\n", "").splitlines()
 
 
+@pytest.mark.slow
 def test_every_command_takes_relative_paths(
     tmp_path: Path, copied_hospitals: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

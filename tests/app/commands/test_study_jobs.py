@@ -31,6 +31,7 @@ def bars(monkeypatch: pytest.MonkeyPatch) -> Bars:
     return Bars(open_console(quiet=True))
 
 
+@pytest.mark.slow
 def test_failures_are_named_after_the_others(tmp_path: Path, bars: Bars) -> None:
     messages: list[str] = []
     jobs = [job(label, tmp_path) for label in ("one", "failing", "killed", "two")]
@@ -54,6 +55,7 @@ def test_divergence_of_one_spares_the_rest(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("digits_ih-*/table.csv"))) == 1
 
 
+@pytest.mark.slow
 def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytest.CaptureFixture[str]) -> None:
     texts: list[str] = []
     with use(Reporters([], texts.append)):
@@ -62,6 +64,7 @@ def test_warning_of_job_names_no_folder(tmp_path: Path, bars: Bars, capfd: pytes
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_interrupted_command_ends_processes(tmp_path: Path, bars: Bars) -> None:
     running = run_jobs([job("one", tmp_path), job("endless", tmp_path)], 1)
     assert next(running).label == "one"

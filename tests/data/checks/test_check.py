@@ -121,6 +121,7 @@ def test_other_body_parts_are_counted(tmp_path: Path) -> None:
         assert check_site(site, tmp_path, cache_root=tmp_path / "cache", workers=1).passed
 
 
+@pytest.mark.slow
 @each("name", FILES)
 def test_planted_file_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
@@ -138,6 +139,7 @@ def test_planted_file_is_found_alone(tmp_path: Path, name: str) -> None:
     assert "Doe" not in str(report.errors)
 
 
+@pytest.mark.slow
 @each("name", ROWS)
 def test_planted_row_is_found_alone(tmp_path: Path, name: str) -> None:
     hospital = Hospital(tmp_path)
@@ -330,6 +332,7 @@ def test_a_check_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(looked) == IMAGES - 8
 
 
+@pytest.mark.slow
 def test_several_processes_find_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from chestfed.core.processes.workers import parallel_map
     from chestfed.data.images import file_store
@@ -387,6 +390,7 @@ def test_warnings_are_split_from_errors() -> None:
 assert len(DISEASES) == 5
 
 
+@pytest.mark.slow_but("c3 = x'00'")
 @pytest.mark.parametrize("harm", ["c0 = 'no JSON'", "c3 = x'00'", "c0 = 7"])
 def test_damaged_facts_are_made_again(tmp_path: Path, harm: str) -> None:
     Hospital(tmp_path).save()

@@ -102,6 +102,7 @@ def test_no_finding_beside_a_finding_fails(tmp_path: Path) -> None:
     assert check(tmp_path, allow=[NORMAL_AND_FINDING]).passed
 
 
+@pytest.mark.slow
 @each("turn", [0, 1, 2, 3])
 def test_turned_films_are_listed(tmp_path: Path, turn: int) -> None:
     hospital = Hospital(tmp_path)

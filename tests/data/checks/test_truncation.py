@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -36,6 +37,7 @@ def whole(kind: str, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @each("kind", KINDS)
 @given(where=st.floats(0, 1, exclude_max=True))
 def test_cut_file_is_refused_or_the_same(tmp_path: Path, kind: str, where: float) -> None:

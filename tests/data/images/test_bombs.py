@@ -183,6 +183,7 @@ def test_a_large_jpeg_may_have_fewer_scans() -> None:
         refuse_scan_bomb(stream, MAX_SCANNED_PIXELS // 12 + 1)
 
 
+@pytest.mark.slow
 @needs_proc
 @each(("kind", "bytes_per_pixel"), [("16-bit PNG", 5), ("gray PNG", 3), ("color PNG", 6), ("progressive JPEG", 5)])
 def test_a_picture_needs_little_memory(tmp_path: Path, kind: str, bytes_per_pixel: int) -> None:

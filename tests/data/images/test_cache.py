@@ -241,6 +241,7 @@ def test_a_full_disk_keeps_finished_work(tmp_path: Path) -> None:
     np.testing.assert_array_equal(images.read([23])[0], expected(table, 23, big))
 
 
+@pytest.mark.slow_but("0.1-32", "0.9-640")
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 @pytest.mark.parametrize("size", [32, 640])  # of the larger ones a part reaches the disk before the transaction ends
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.9])

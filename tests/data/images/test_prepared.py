@@ -75,6 +75,7 @@ def as_dicom(gray: np.ndarray, path: Path, bits: int = 12, **elements: Any) -> P
     return path
 
 
+@pytest.mark.slow
 @each("fit", ["stretch", "pad"])
 @each("bits", [10, 12, 16])
 @each(("height", "width", "times"), [(452, 507, 4), (911, 1000, 8), (453, 509, 2), (50, 500, 1)])

@@ -87,6 +87,7 @@ def test_views_are_chosen(site: chestfed.Site) -> None:
             site.dataset(**{"size": 32, **arguments})  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_forked_and_spawned_loaders_agree(site: chestfed.Site) -> None:
     dataset = site.dataset("test", size=32)
     alone = [dataset[index][0] for index in range(8)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 from chestfed.core.checkpoint import load_checkpoint, load_state, save_checkpoint, save_state
@@ -155,6 +156,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.slow
 def test_step_of_ones_own_is_one_file(tmp_path: Path) -> None:
     (tmp_path / "signs.py").write_text(SIGNS)
     metadata = tmp_path / "signs-1.0.dist-info"

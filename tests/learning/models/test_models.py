@@ -136,6 +136,7 @@ def test_recomputing_keeps_every_bit(name: str) -> None:
     assert least < most / 2
 
 
+@pytest.mark.slow
 def test_runtime_options_reach_the_network() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "digits_ih.yaml").resolve()
     for compiled, recomputed in ((False, False), (True, False), (False, True)):

@@ -12,6 +12,7 @@ from chestfed.learning.engines.client import NetworkClient
 from tests.studies.training.test_resume_algorithms import Interrupted, make_pipeline, train
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "ditto"])
 def test_memory_survives_a_resume(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)

@@ -45,6 +45,7 @@ def test_local_sgdam_without_memory() -> None:
     np.testing.assert_allclose(server.primal.numpy(), x, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_error_grows_with_the_window() -> None:
     errors = []
     for window in (8, 32):
@@ -54,6 +55,7 @@ def test_error_grows_with_the_window() -> None:
     assert 0.01 < errors[0] < errors[1]
 
 
+@pytest.mark.slow
 def test_error_grows_with_the_rate_of_h() -> None:
     """Each client takes its gradient at its own h, which differs from the mean by the rate times its difference."""
     problems, errors = composition.heterogeneous(4), []

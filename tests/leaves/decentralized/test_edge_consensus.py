@@ -19,6 +19,7 @@ def test_tuning_free_eta_equals_the_papers() -> None:
         tuning_free_eta("admm", 0.01, 1, 2)
 
 
+@pytest.mark.slow
 def test_gossip_error_grows_with_the_step() -> None:
     ring, stalled = build_graph("ring", 4), {}
     for lr, window in ((0.02, 1), (0.01, 1), (0.005, 1), (0.005, 4)):

@@ -92,6 +92,7 @@ def open_added(home: Path, shape: str) -> SiteTable:
     return open_site(load_site_config(home / f"site_configs/st-{shape}.yaml"), home / "nowhere")
 
 
+@pytest.mark.slow_but("wide", "dicom")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_folder_and_table_become_figures(home: Path, shape: str) -> None:
     output = add_site(home, shape)
@@ -100,6 +101,7 @@ def test_folder_and_table_become_figures(home: Path, shape: str) -> None:
     assert "train" in stats
 
 
+@pytest.mark.slow
 def test_added_hospitals_extend_k(home: Path) -> None:
     for shapes in (SHAPES, ["wide"]):
         for shape in shapes:
@@ -111,6 +113,7 @@ def test_added_hospitals_extend_k(home: Path) -> None:
         assert ks == list(range(1, 6 + len(shapes)))
 
 
+@pytest.mark.slow_but("wide", "readers")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     """The reference is what the films say, not what is written in the table."""
@@ -136,6 +139,7 @@ def test_labels_are_those_of_the_samples(home: Path, shape: str) -> None:
     assert len(set(patients.values())) == len(patients)
 
 
+@pytest.mark.slow_but("wide", "dicom")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_output_and_yaml_name_no_patient(home: Path, shape: str) -> None:
     output = add_site(home, shape)
@@ -181,6 +185,7 @@ def test_dry_run_finds_a_site_below_the_data(home: Path, tmp_path: Path, copied_
         chestfed("study", "--add-site", site, *data, *SMALL)
 
 
+@pytest.mark.slow
 def test_real_among_synthetic_is_noted(home: Path, tmp_path: Path) -> None:
     """The marks of the phantoms say "no patients"; that would be wrong of this one."""
     written = write_extra(tmp_path / "data", "real", "wide", size="tiny")

@@ -56,6 +56,7 @@ def test_page_has_commands_of_three_steps() -> None:
     assert parts == [["samples", "--extra"], *2 * [["site", "new"]], *looks, ["study", "--add-site"]]
 
 
+@pytest.mark.slow
 def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> None:
     home, outputs = printed
     for (command, shown), output in zip(STEPS[:-1], outputs[:-1], strict=True):
@@ -67,12 +68,14 @@ def test_commands_print_what_the_page_shows(printed: tuple[Path, list[str]]) -> 
             assert expected == output_lines
 
 
+@pytest.mark.slow
 def test_study_answers_as_the_page_says(printed: tuple[Path, list[str]]) -> None:
     _, outputs = printed
     shown, output = (" ".join(text.replace("…", "").split()) for text in (STEPS[-1][1], outputs[-1]))
     assert shown in output
 
 
+@pytest.mark.slow
 def test_yaml_and_table_are_on_the_page(printed: tuple[Path, list[str]]) -> None:
     home, _ = printed
     (yaml,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

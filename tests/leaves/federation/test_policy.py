@@ -347,6 +347,7 @@ def test_strangers_push_nothing_out(tmp_path: Path) -> None:
     assert len(list(file.parent.glob("hospital.log*"))) == 1
 
 
+@pytest.mark.slow
 def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
     """Of a study that was agreed upon: texts and lines; what is answered is always written down."""
     hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")

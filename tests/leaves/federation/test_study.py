@@ -210,6 +210,7 @@ def test_stage_1_says_how_far_it_is(home: Path, monkeypatch: pytest.MonkeyPatch)
     assert (folder / "table.csv").read_text() == single.read_text()
 
 
+@pytest.mark.slow
 def test_peers_give_tables_of_one_process(home: Path) -> None:
     settings = ["methods=[{algorithm: pdmm}]", "model.norm=group"]
     result = run(home, study("--out", "one_pdmm", "--no-tracking", settings=[*SETTINGS, *settings]))
@@ -226,6 +227,7 @@ def test_peers_give_tables_of_one_process(home: Path) -> None:
     assert any("padchest: started anew" in text for text in line.log)
 
 
+@pytest.mark.slow
 def test_k_that_lists_one_is_refused(home: Path) -> None:
     """The deed is compared with the plan: K=3, and the hospital alone with its true numbers."""
     line, begun = line_at(home, "alone"), list[Parcel]()
@@ -324,6 +326,7 @@ def test_log_has_every_request_of_a_hospital(home: Path) -> None:
     assert Pipeline.model_validate(agreed).k == [3]
 
 
+@pytest.mark.slow
 def test_killed_server_continues_round(home: Path, in_process: str) -> None:
     line = line_at(home, "killed")
 
@@ -338,6 +341,7 @@ def test_killed_server_continues_round(home: Path, in_process: str) -> None:
     assert over_hospitals(home, line, "killed_out") == in_process
 
 
+@pytest.mark.slow
 def test_server_killed_at_stage_end_repeats(home: Path, in_process: str) -> None:
     """The hospitals have begun the next stage; the server has not saved yet that the round is done."""
     line = line_at(home, "between")
@@ -430,6 +434,7 @@ def test_differences_are_refused_by_name(home: Path, monkeypatch: pytest.MonkeyP
     assert not any("labels are read" in text for text in line.log)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_kept_scores_give_same_aucs(home: Path, in_process: str) -> None:
     line = line_at(home, "aucs", Leaves(results="aucs"))

@@ -13,6 +13,7 @@ from tests.cases import assert_refused
 from tests.leaves.samples.test_writing import digests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["readers", "long"])
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path, shape: str) -> None:
     for name in ("a", "b"):

@@ -71,6 +71,7 @@ def test_completeness_has_a_seed_and_size(tiny_hospitals: Path) -> None:
     assert not is_complete(tiny_hospitals, seed=1, size="default")
 
 
+@pytest.mark.slow
 def test_an_interrupted_write_is_resumed(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -72,14 +73,11 @@ def test_sets_of_several_methods_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all sets with two seeds, and of the ordinary study of three K."""
-    folder = tmp_path_factory.mktemp("subsets")
-    file = write_three(folder)
-    keys = [word for setting in SMALL for word in ("--set", setting)]
-    for words in (("--subsets", "--seeds", "2"), ("--k", "1,2,3")):
-        called = call("study", file, *keys, *words, "--no-tracking", folder=folder)
-        assert called.code == 0, called.err
+def studies(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all sets with two seeds."""
+    folder = furnish(tmp_path_factory.mktemp("subsets"))
+    write_three(folder)
+    run_three(folder, "--subsets", "--seeds", "2")
     return folder
 
 
@@ -93,7 +91,9 @@ def find_run(folder: Path, *names: str) -> RunFolder:
     raise AssertionError(names)
 
 
+@pytest.mark.slow
 def test_sets_in_order_equal_the_study_of_k(studies: Path) -> None:
+    run_three(studies, "--k", "1,2,3")
     (study,) = (
         run for file in studies.glob("runs/*three-*/study.json") if (run := RunFolder(file.parent)).ks == (1, 2, 3)
     )

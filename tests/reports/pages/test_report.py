@@ -320,6 +320,7 @@ def are_real(run: Path, which: Callable[[str], bool]) -> None:
         (run / name).write_text(json.dumps(json.loads((run / name).read_text()) | origin.keys()))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_real_pictures_among_phantoms_hidden(copy: Path) -> None:
     are_real(copy, lambda name: name in ("padchest", "test images"))
@@ -337,6 +338,7 @@ def test_real_pictures_among_phantoms_hidden(copy: Path) -> None:
     assert "No patients" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_rounds_of_unknown_time_are_reported(copy: Path) -> None:
     (copy / "k1" / "seconds.jsonl").unlink()
@@ -352,6 +354,7 @@ def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
     assert "padchest: 7 of 24 rows have no term" in html
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_parts_one_hospital_called_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
@@ -377,6 +380,7 @@ def test_precision_recall_begins_at_first(run_folder: Path) -> None:
                 assert line.get_ydata()[0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn", "unchecked")
 def test_stored_differences_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", ks=(1, 2, 3))
@@ -394,6 +398,7 @@ def test_stored_differences_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert make_report(RunFolder.open(run)).html == stored
 
 
+@pytest.mark.slow
 def test_disease_of_one_class_is_left_out(tmp_path: Path) -> None:
     labels = labels_and_patients()[0]
     labels[:, 0] = 0

@@ -374,6 +374,7 @@ def test_page_is_whole_and_accessible(html: str, page: Page, markdown: str) -> N
 # ---- the command -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_second_card_examines_no_image(
     tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteReport, html: str, markdown: str
 ) -> None:

@@ -355,6 +355,7 @@ def test_the_description_names_the_method(run_folder: Path) -> None:
     assert note.endswith(describe_statistics("own"))
 
 
+@pytest.mark.slow
 def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, uri = tmp_path / run_folder.name, local_store(tmp_path)
     shutil.copytree(run_folder, study)
@@ -375,6 +376,7 @@ def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeyp
     assert json.loads((study / "mlflow.json").read_text())["run"] == run.info.run_id
 
 
+@pytest.mark.slow_but("copied")
 @pytest.mark.parametrize("damage", ["copied", "a bit"])
 def test_note_of_another_run_is_ignored(run_folder: Path, tmp_path: Path, damage: str) -> None:
     study, uri = tmp_path / run_folder.name, local_store(tmp_path)

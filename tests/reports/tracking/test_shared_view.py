@@ -29,6 +29,7 @@ def test_view_has_columns_and_three_charts(tmp_path: Path) -> None:
     share_view(connect(uri), experiment.experiment_id)  # a second time
 
 
+@pytest.mark.slow
 def test_store_without_studies_has_a_page(tmp_path: Path) -> None:
     uri = local_store(tmp_path)
     Store(uri, tmp_path / "mlflow-artifacts")

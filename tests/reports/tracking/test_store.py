@@ -28,6 +28,7 @@ def connect_client(folder: Path) -> module.MlflowClient:
     return module.connect(local_store(folder))
 
 
+@pytest.mark.slow
 def test_an_interrupted_creation_is_repeated(tmp_path: Path) -> None:
     file = tmp_path / "mlflow.db"
     (tmp_path / ".mlflow.db.part").write_bytes(b"SQLite format 3")

@@ -56,6 +56,7 @@ def test_stopped_command_leaves_no_server(tmp_path: Path, number: signal.Signals
         command.kill()
 
 
+@pytest.mark.slow
 def test_broken_store_or_taken_port_refused(tmp_path: Path) -> None:
     (tmp_path / "mlflow.db").write_text("not a database")
     result = call("ui", "--out", tmp_path)

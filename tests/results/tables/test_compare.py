@@ -140,6 +140,7 @@ def test_senseless_comparison_refused_first(home: Path, options: list[str], mess
     assert "Traceback" not in result.err
 
 
+@pytest.mark.slow
 def test_seeds_without_auc_table_and_page(tmp_path: Path) -> None:
     """A test set of one class."""
     labels = np.zeros((IMAGES, len(NAMES)), np.float32)

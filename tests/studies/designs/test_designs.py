@@ -101,6 +101,7 @@ def test_every_design_has_variants() -> None:
     assert len(list_variants(load_pipeline(SAMPLES), SAMPLES)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pipeline", "settings"),
     [

@@ -19,6 +19,16 @@ def test_all_algorithms_are_stored() -> None:
     assert sum(sum(unpack(packed)) for packed in ACCEPTED.values()) == 7_448
 
 
+@pytest.mark.slow_but(
+    "codasca auc",
+    "fedavg ratio_loss",
+    "mime cross_entropy",
+    "local_scgdam compositional_auc",
+    "fedxl2 pool_partial_auc",
+    "pdmm cross_entropy",
+    "ditto cross_entropy",
+    "centralized_auc auc",
+)
 @pytest.mark.parametrize("pair", ACCEPTED)
 def test_accepted_combinations_are_as_stored(pair: str) -> None:
     algorithm, objective = pair.split()

@@ -142,6 +142,7 @@ k: [3]
 """
 
 
+@pytest.mark.slow
 def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "cut.yaml").write_text(CUT)
     study = chestfed.run(tmp_path / "cut.yaml", data=tiny_hospitals, out=tmp_path / "runs", cache=tmp_path / "cache")

@@ -137,6 +137,7 @@ def test_gate_sees_validation_patients_alone(home: Path, folder: Path, monkeypat
         assert not {*hospital.validation.patient_names} & {*hospital.test.patient_names}
 
 
+@pytest.mark.slow
 def test_a_cautious_gate_keeps_own_data(home: Path, folder: Path) -> None:
     settings = [setting.replace('"gate": {}', '"gate": {"caution": 100}') for setting in SETTINGS]
     copied = home / "cautious" / folder.name
@@ -149,12 +150,14 @@ def test_a_cautious_gate_keeps_own_data(home: Path, folder: Path) -> None:
     assert chosen == ["own_data"] * 2
 
 
+@pytest.mark.slow
 def test_a_second_start_repeats_nothing(home: Path, folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")}
     assert run(home, study("--out", "alternatives", "--no-tracking", settings=SETTINGS)).code == 0
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.safetensors")} == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_the_page_shows_the_table(folder: Path) -> None:
     assert TITLES["alternatives"] in make_report(RunFolder.open(folder)).html

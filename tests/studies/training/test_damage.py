@@ -91,6 +91,7 @@ def assert_repaired(copy: Path, finished: Path, home: Path) -> str:
     return again.out
 
 
+@pytest.mark.slow_but("files")
 @pytest.mark.parametrize("which", CASES)
 def test_damaged_files_are_made_again(copy: Path, finished: Path, home: Path, which: str) -> None:
     for name, how in CASES[which].items():
@@ -111,6 +112,7 @@ def test_damaged_state_is_trained_again(copy: Path, finished: Path, home: Path) 
     assert assert_repaired(copy, finished, home).count("so this part is trained again") == 3
 
 
+@pytest.mark.slow
 def test_results_without_manifest_made_again(copy: Path, finished: Path, home: Path) -> None:
     folder = study_in(copy)
     for file in folder.rglob("manifest.json"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -20,9 +21,9 @@ HEAD = "model={name: features, network: network.safetensors, hidden: 4}"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A network that was trained on two sample hospitals, and all sets of partners with heads on its features."""
-    folder = tmp_path_factory.mktemp("features")
+    folder = furnish(tmp_path_factory.mktemp("features"))
     file = write_three(folder)
     keys = [word for setting in SMALL for word in ("--set", setting)]
     assert call("study", file, *keys, "--k", "2", "--no-tracking", folder=folder).code == 0
@@ -46,6 +47,7 @@ def test_sets_of_heads_are_studies(folder: Path) -> None:
     assert sum(parts) == pytest.approx(values["all partners", "shapley"], abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_second_start_computes_nothing(folder: Path) -> None:
     files = [*folder.rglob("*.safetensors"), *folder.rglob("features-*/*.sqlite")]
     before = {file: file.stat().st_mtime_ns for file in files}
@@ -60,6 +62,7 @@ def test_run_has_the_digest_of_its_network(folder: Path) -> None:
     assert len(list(folder.rglob("features-*"))) == 1
 
 
+@pytest.mark.slow
 def test_heads_are_tested_at_two_hospitals(folder: Path) -> None:
     both = [*SMALL, "evaluation.split=test", *(f"sites.{number}.test_fraction=0.3" for number in range(2))]
     assert run_heads(folder, "--k", "2", "--out", "both", settings=both).code == 0
@@ -67,6 +70,7 @@ def test_heads_are_tested_at_two_hospitals(folder: Path) -> None:
     assert json.loads(cards.read_text())["sites"][-1]["gray_level_images"]
 
 
+@pytest.mark.slow
 def test_alternatives_train_heads_too(folder: Path) -> None:
     tuned = [*SMALL, *(f"sites.{number}.validation_fraction=0.3" for number in range(3))]
     tuned += ['alternatives={"fine_tuned": {"epochs": [0.5], "lr_factors": [1]}}']

@@ -99,6 +99,7 @@ def test_mlflow_has_folds_and_table(home: Path, finished: str) -> None:
     assert files == {"tables.json", *(file.name for file in table.parent.glob("*.csv"))}
 
 
+@pytest.mark.slow
 def test_finished_folds_are_reused(home: Path, finished: str) -> None:
     before = read_lines(home, "runs")
     again = run(
@@ -133,6 +134,7 @@ def loaded(home: Path, folder: Path, site: str) -> tuple[Pipeline, Experiment]:
     return study, data
 
 
+@pytest.mark.slow_but("chexpert")
 @pytest.mark.parametrize("site", ["chexpert", "padchest"])
 def test_held_out_images_are_not_trained_on(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: str
@@ -183,6 +185,7 @@ def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     assert first.digests["test set"] != second.digests["test set"]
 
 
+@pytest.mark.slow
 def test_all_images_or_one_split_are_scored(home: Path) -> None:
     def scored(*overrides: str) -> dict[str, int]:
         pipeline, variants = studies(*overrides)

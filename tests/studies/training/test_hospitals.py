@@ -123,6 +123,7 @@ def test_gains_are_differences_of_aucs(folder: Path) -> None:
     np.testing.assert_allclose(other["difference"], (wide[2] - wide[1])[other.index], atol=1e-12)
 
 
+@pytest.mark.slow
 def test_missing_or_stale_is_scored_again(furnish: Callable[[Path], Path], folder: Path, tmp_path: Path) -> None:
     furnish(tmp_path)
     again = tmp_path / "runs" / folder.name

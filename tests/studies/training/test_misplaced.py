@@ -108,6 +108,7 @@ def test_hospital_results_are_checked(study: Path, other: Path) -> None:
         load_predictions(study / "k2" / HOSPITAL)
 
 
+@pytest.mark.slow
 def test_a_renamed_run_folder_is_read(study: Path, home: Path) -> None:
     moved = study.rename(study.with_name("mine"))
     table = chestfed.Study.load(moved).table()
@@ -123,6 +124,7 @@ def test_folder_of_another_run_refused(study: Path, other: Path, home: Path) -> 
     assert (study / "k1" / "result.json").is_file()
 
 
+@pytest.mark.slow
 def test_foreign_states_not_resumed(study: Path, other: Path, sound: Path, home: Path) -> None:
     shutil.copy(other / "k1" / STATE, study / "k1" / STATE)
     shutil.copy(study / "k1" / STATE, study / "k2" / STATE)

@@ -56,6 +56,7 @@ def test_auc_is_mean_over_hospitals(folder: Path) -> None:
     assert means.to_dict() == pytest.approx({disease.disease: disease.value for disease in run_folder.row(2).diseases})
 
 
+@pytest.mark.slow
 def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
     words = "mean of the AUCs of 2 hospitals"
     table = pd.read_csv(folder / "table.csv")
@@ -95,6 +96,7 @@ def test_mean_over_hospitals_in_digest() -> None:
         load_pipeline(PIPELINE, [*SMALL, "evaluation.over_hospitals=other"]).resolve()
 
 
+@pytest.mark.slow_but("more0-words0")
 @pytest.mark.parametrize(
     ("more", "words"),
     [

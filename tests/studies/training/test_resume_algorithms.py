@@ -77,17 +77,31 @@ WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 TOP_K, BITS = ("methods.*.compression={kind: " + kind + "}" for kind in ("top_k, share: 0.2", "8_bits"))
 ADAM = "methods.*.server_optimizer={kind: adam, lr: 0.01}"
 UNEQUAL = "federated.local_steps={per_client: [1, 2, 3], stragglers: 0.5}"
-VARIANTS = [
-    ("coda", (WITHIN,)),
-    ("coda_plus", (TOP_K, ADAM)),
-    ("ditto", (BITS, ADAM, UNEQUAL)),
-    ("fedbn", (TOP_K, "federated.local_steps={epochs: 0.1}")),
-    ("fednova", (UNEQUAL, "federated.clients_per_round=2")),
-    ("codasca", (UNEQUAL,)),
-]
+VARIANTS = {
+    "coda within sites": ("coda", (WITHIN,)),
+    "coda_plus top_k adam": ("coda_plus", (TOP_K, ADAM)),
+    "ditto 8_bits adam unequal": ("ditto", (BITS, ADAM, UNEQUAL)),
+    "fedbn top_k epochs": ("fedbn", (TOP_K, "federated.local_steps={epochs: 0.1}")),
+    "fednova unequal drawn": ("fednova", (UNEQUAL, "federated.clients_per_round=2")),
+    "codasca unequal": ("codasca", (UNEQUAL,)),
+}
 
 
-@pytest.mark.parametrize(("algorithm", "more"), [*((name, ()) for name in NAMES), *VARIANTS])
+@pytest.mark.slow_but(
+    "codasca",
+    "feddyn",
+    "mime",
+    "local_scgdam",
+    "pdmm",
+    "fedxl2",
+    "coda within sites",
+    "coda_plus top_k adam",
+    "ditto 8_bits adam unequal",
+    "fednova unequal drawn",
+)
+@pytest.mark.parametrize(
+    ("algorithm", "more"), [*((name, ()) for name in NAMES), *VARIANTS.values()], ids=[*NAMES, *VARIANTS]
+)
 def test_interrupted_run_has_same_bits(
     algorithm: str, more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -111,6 +125,7 @@ def test_interrupted_run_has_same_bits(
     assert (again.outputs.scores == whole.outputs.scores).all()
 
 
+@pytest.mark.slow_but("coda_plus")
 @pytest.mark.parametrize("algorithm", ["coda_plus", "local_scgdam", "pdmm"])
 def test_dropout_resumes_in_same_bits(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)
@@ -175,6 +190,18 @@ CASES = [
 ] + [(name, spec.objective, "batch") for name, spec in ALGORITHMS.built_in.items() if spec.has_server]
 
 
+@pytest.mark.slow_but(
+    "coda-auc-group",
+    "codasca-auc-batch",
+    "fedavg-soap-group",
+    "mime-ratio_loss-group",
+    "q_fedavg-cross_entropy-group",
+    "fedbn-cross_entropy-batch",
+    "local_scgdam-compositional_auc-batch",
+    "pdmm-cross_entropy-group",
+    "fedxl2-pool_partial_auc-group",
+    "centralized_auc-auc-group",
+)
 @pytest.mark.parametrize(("algorithm", "objective", "norm"), CASES)
 def test_bytes_are_of_declared_formula(algorithm: str, objective: str, norm: str, tmp_path: Path) -> None:
     settings = [f"model.norm={norm}", f"methods.*.objective={objective}", "federated.stage_steps=2"]
@@ -243,6 +270,7 @@ def test_common_positive_ratio() -> None:
         assert float(federation.population.positive_ratio) == pytest.approx(p)
 
 
+@pytest.mark.slow_but("group-random_round", "batch-average")
 @pytest.mark.parametrize("returned", ["last", "average", "algorithm", "random_round"])
 @pytest.mark.parametrize("norm", ["group", "batch"])
 def test_coda_stage_starts_at_best_alpha(
@@ -362,6 +390,7 @@ def test_fedbn_needs_normalization_layers() -> None:
         fedbn.build(fedbn.options(), Setting(1, 0.1, groups={"normalization": ()}))
 
 
+@pytest.mark.slow_but("codasca")
 @pytest.mark.parametrize("algorithm", ["scaffold", "codasca"])
 def test_drawn_clients_survive_restart(algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "SECONDS_BETWEEN_SAVES", 0.0)

@@ -121,6 +121,7 @@ def run_and_die(home: Path, seconds: float, count: int, moment: str) -> None:
     run(home, command("killed", "--no-tracking"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_killed_study_has_same_tables(home: Path, finished: Path) -> None:
     for case in KILLED:

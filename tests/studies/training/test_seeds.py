@@ -68,6 +68,7 @@ class Forks:
         return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
+@pytest.mark.slow
 def test_parallel_seeds_have_same_tables(home: Path, both_seeds: Called, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "WorkerContext", Forks)
     called = run(home, command("at_once", "--no-tracking", "--seeds", "2", "--jobs", "2"))
@@ -204,6 +205,7 @@ def test_headline_over_seeds(home: Path, both_seeds: Called, summary: Path) -> N
     assert "seed 2" in page
 
 
+@pytest.mark.slow
 def test_one_seed_has_no_p_value(home: Path, alone: Path) -> None:
     called = run(home, command("runs", "--no-tracking", "--seed", "2"))
     assert run(home, ["", "", "", "report", str(alone)]).code == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +33,9 @@ def _two_patients_count() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The studies of two numbers of images, two K and two seeds."""
-    folder = tmp_path_factory.mktemp("images")
+    folder = furnish(tmp_path_factory.mktemp("images"))
     write_three(folder)
     run_three(folder, "--target-images", "10,all", "--k", "1,3", "--seeds", "2")
     return folder
@@ -74,6 +74,7 @@ def test_more_images_than_there_are_are_refused(folder: Path) -> None:
         read_rows(pipeline, file, folder / str(pipeline.data_root))
 
 
+@pytest.mark.slow
 def test_a_seed_draws_other_images(folder: Path) -> None:
     file = folder / "three.yaml"
     pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 12)

@@ -110,6 +110,7 @@ def test_range_is_widened_at_its_edge() -> None:
     assert ranges == pytest.approx([1, 1, 1, 1, 10, 10])
 
 
+@pytest.mark.slow
 def test_tuned_settings_run_as_a_study(home: Path) -> None:
     plan = tune(home, "--dry-run")
     assert plan.code == 0, plan.err
@@ -139,6 +140,7 @@ def test_tuned_settings_run_as_a_study(home: Path) -> None:
     assert {path.name for path in (home / "runs").iterdir()} == runs
 
 
+@pytest.mark.slow
 def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)  # the search alone
     whole = home / "whole"
@@ -168,6 +170,7 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
     assert fewer.query("best_so_far")["algorithm"].nunique() == 2
 
 
+@pytest.mark.slow
 def test_trials_of_other_ranges_kept_apart(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     for ranges in ("[0.01, 1.0, log]", "[0.1, 0.2, log]"):
@@ -319,6 +322,7 @@ def test_windows_are_tuned_one_by_one(home: Path) -> None:
         assert name in plan.out
 
 
+@pytest.mark.slow
 def test_every_trial_is_one_run_in_mlflow(tmp_path: Path) -> None:
     record = MlflowRecord(local_store(tmp_path), tmp_path / "artifacts")
     trial = Trial(

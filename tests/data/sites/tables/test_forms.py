@@ -200,6 +200,7 @@ def test_labels_are_read_from_dicom_headers(tmp_path: Path) -> None:
     assert "1 of 4 rows are left out by 'BodyPartExamined'" in table.notes[0]
 
 
+@pytest.mark.slow
 def test_many_headers_take_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
         save_dicom(tmp_path / f"site/{number:02d}.dcm", PatientID=str(number), ImageComments="Edema")
@@ -310,6 +311,7 @@ CELLS = st.sampled_from(["1", "0", "-1", "", "yes", "no", "1.0", "uncertain"])
 ROWS = st.lists(st.tuples(CELLS, CELLS, CELLS, CELLS, CELLS), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @given(rows=ROWS, seed=st.integers(0, 99))
 def test_columns_and_rows_have_no_order(tmp_path: Path, rows: list[tuple[str, ...]], seed: int) -> None:
     filled = [wide(place, *cells) | {"Pulmonary Edema": ""} for place, cells in enumerate(rows)]

@@ -61,6 +61,7 @@ def test_values_are_means_over_all_orders() -> None:
         )
 
 
+@pytest.mark.slow
 @given(count=st.integers(1, 5), pairs=st.integers(2, 4), seed=st.integers(0, 99), every=st.booleans())
 def test_values_sum_to_the_total_gain(count: int, pairs: int, seed: int, every: bool) -> None:
     partners = tuple("abcde"[:count])
