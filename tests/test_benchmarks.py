@@ -31,6 +31,7 @@ def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.Mon
     assert report["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
 
 
+@pytest.mark.slow
 def test_readme_has_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2, 3)]
     results = collect(runs, "Study")

@@ -143,6 +143,7 @@ def test_study_imports_late() -> None:
     assert result.stdout.split() == ["[]", "[]"]
 
 
+@pytest.mark.slow
 def test_site_check_imports_no_torch(tmp_path: Path) -> None:
     for number in range(3):
         image = np.random.default_rng(number).integers(0, 255, (40, 40), dtype=np.uint8)

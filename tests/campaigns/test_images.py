@@ -43,6 +43,7 @@ SECONDS, MEBIBYTES = 2.0, 300.0
 _SIDE = 96
 #: Of an image as large as is decoded at all.
 _LARGE = int(MAX_PIXELS**0.5)
+MOST_SCANS = "JPEG of the most scans"
 #: Damages of an image of each kind.
 DAMAGES = 60
 
@@ -116,7 +117,7 @@ def _dicoms(side: int = _SIDE) -> dict[str, Callable[[], bytes]]:
 
 def _large() -> dict[str, Callable[[], bytes]]:
     """As large as is read at all; compressed as far as may be, and as slow as may be."""
-    return {**_pictures(_LARGE), **_dicoms(_LARGE), "JPEG of the most scans": _scans}
+    return {**_pictures(_LARGE), **_dicoms(_LARGE), MOST_SCANS: _scans}
 
 
 def _scans() -> bytes:
@@ -152,7 +153,7 @@ def test_damaged_images_are_read_or_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sample_cases(_large(), 10))
+@pytest.mark.parametrize("name", sample_cases([*_pictures(), *_dicoms(), MOST_SCANS], 10))
 def test_the_largest_images_take_little(tmp_path: Path, name: str) -> None:
     decode_in_child(tmp_path, _large()[name]())
 

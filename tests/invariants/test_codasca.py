@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chestfed.learning.algorithms.coda_plus import CodaPlus
 from tests.invariants import quadratic_saddle as saddle
 
 
+@pytest.mark.slow
 def test_coda_plus_stalls_with_long_windows() -> None:
     problems = saddle.heterogeneous(8)
     errors = {}

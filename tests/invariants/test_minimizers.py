@@ -27,6 +27,7 @@ def test_plain_variants_equal_fedavg() -> None:
     torch.testing.assert_close(server.primal, average.primal, rtol=0, atol=1e-14)
 
 
+@pytest.mark.slow
 def test_fedavg_stalls_on_unequal_clients() -> None:
     for method in (FedProx(32, 0.02), FedProx(32, 0.02, mu=0.1), LocalSgdm(32, 0.002)):
         server, _ = saddle.run(method, problems(8), 40)

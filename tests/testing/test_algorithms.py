@@ -184,6 +184,7 @@ def broken(rule: type[FedProx], **changes: Any) -> list[str]:
     return caught.value.broken
 
 
+@pytest.mark.slow
 def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algorithms, "ROUNDS", 20)
     for rule, name in (

@@ -34,6 +34,7 @@ def test_sites_conform_on_samples(tiny_hospitals: Path, name: str) -> None:
     assert all(counts.values()), counts
 
 
+@pytest.mark.slow
 def test_a_table_below_other_lines_conforms(tmp_path: Path) -> None:
     for number in range(1, 5):
         gray = np.random.default_rng(number).integers(0, 255, (48, 40), dtype=np.uint8)
@@ -74,6 +75,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.slow
 def test_broken_reader_fails_its_check(tmp_path: Path) -> None:
     for number, (check, old, new) in enumerate(BROKEN):
         folder = tmp_path / str(number)

@@ -41,6 +41,7 @@ def completed(*words: str) -> list[str]:
     return CliRunner().invoke(app, [], env=environment, prog_name="chestfed").stdout.split()
 
 
+@pytest.mark.slow
 def test_help_has_an_example_and_is_light() -> None:
     program = (
         "import sys\nfrom typer.testing import CliRunner\nfrom chestfed.app.cli import app\n"

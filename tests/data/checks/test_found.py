@@ -113,6 +113,7 @@ def test_turned_films_are_listed(tmp_path: Path, turn: int) -> None:
     assert list_rows(check(tmp_path), TURNED) == ([get_row(3)] if turn else [])
 
 
+@pytest.mark.slow
 @each(("low", "high"), [(0, 40), (220, 255), (100, 150)])
 def test_flat_pictures_are_listed(tmp_path: Path, low: int, high: int) -> None:
     hospital = Hospital(tmp_path)
@@ -170,6 +171,7 @@ def test_a_column_alone_has_its_auc() -> None:
     assert score_column(group, labels, half) is None
 
 
+@pytest.mark.slow
 def test_a_selection_is_in_the_shortcuts(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     rows = []

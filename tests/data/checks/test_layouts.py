@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from chestfed.data.checks import CheckReport, check_site
 from chestfed.data.checks.problems import PICTURES_READ, POLARITY, REMARK
@@ -135,6 +136,7 @@ def test_the_clean_hospital_passes(tiny_hospitals: Path, tmp_path: Path, site: s
     assert {file for _, file, _ in list_problems(report)} <= ({"diseases.edema"} if site == "vindr" else set())
 
 
+@pytest.mark.slow
 @each("site", LAYOUTS)
 def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
@@ -189,6 +191,7 @@ def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     assert {problem for problem in problems if not problem[1].startswith("diseases.")} == expected
 
 
+@pytest.mark.slow
 def test_crossing_patients_are_found(tiny_hospitals: Path, tmp_path: Path) -> None:
     root = copied(tiny_hospitals, LAYOUTS["chexpert"], tmp_path)
     lines = read_lines(root / "valid.csv")

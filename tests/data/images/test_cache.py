@@ -158,6 +158,7 @@ def test_an_older_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     np.testing.assert_array_equal(images.read([0])[0], expected(table, 0))
 
 
+@pytest.mark.slow
 def test_processes_give_the_same_pixels(tmp_path: Path) -> None:
     table = make_site(tmp_path, 70)
     alone = fill_cache(table, tmp_path / "a", SMALL, workers=1)

@@ -61,6 +61,7 @@ def flip_cell(cell: Any, bit: int) -> Any:
     return bytes(content) if isinstance(cell, bytes) else content.decode("latin-1")
 
 
+@pytest.mark.slow
 @given(kind=st.sampled_from(["pixels-", "files"]), column=st.integers(0, 9), row=st.integers(0, 3), bit=st.integers(0))
 def test_a_flipped_bit_of_a_cell_is_noticed(table: Table, kind: str, column: int, row: int, bit: int) -> None:
     with copied(table) as cache:

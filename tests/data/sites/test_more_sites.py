@@ -62,6 +62,7 @@ def open_set(folder: Path, name: str, *overrides: str) -> SiteTable:
     return open_files(folder, f"more/{name}", make_files(name), *overrides)
 
 
+@pytest.mark.slow
 @each("name", SETS)
 def test_a_set_in_its_own_layout_is_read(tmp_path: Path, name: str) -> None:
     table = open_set(tmp_path, name)

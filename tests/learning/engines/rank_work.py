@@ -20,6 +20,7 @@ from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.training import pretrain as stage_1
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.data.collection import load_collection
+from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.deployments.ranks import Ranks
 from chestfed.studies.training.loop import Trained, train_federated
 from chestfed.studies.training.pretrain import pretrain
@@ -45,11 +46,9 @@ PIPELINES = [
     )
 ]
 MACHINE = prepare_machine(PIPELINES[0].runtime)
-SETUPS = [load_collection(pipeline, None, prepare_machine(pipeline.runtime)) for pipeline in PIPELINES]
 
 
-def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:
-    setup = SETUPS[number]
+def train(setup: Experiment, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
     start = pretrain(setup, folder / "stage1", lambda step, loss: None)
@@ -61,16 +60,16 @@ def train(number: int, folder: Path, deployment: Deployment, stop_after: int = 0
     return train_federated(setup, 3, start, folder / "stage2", report, deployment)
 
 
-def differences(folder: Path, ranks: Deployment) -> list[str]:
+def differences(setups: list[Experiment], folder: Path, ranks: Deployment) -> list[str]:
     """What is not as in one process: of a whole run, and of one that was begun in one process."""
     deviations = []
-    for number, pipeline in enumerate(PIPELINES):
+    for number, (pipeline, setup) in enumerate(zip(PIPELINES, setups, strict=False)):
         subfolder = folder / str(number)
-        alone, spread = train(number, subfolder / "alone", Deployment()), train(number, subfolder / "ranks", ranks)
+        alone, spread = train(setup, subfolder / "alone", Deployment()), train(setup, subfolder / "ranks", ranks)
         try:
-            train(number, subfolder / "begun", Deployment(), stop_after=1)
+            train(setup, subfolder / "begun", Deployment(), stop_after=1)
         except Interrupted:
-            resumed = train(number, subfolder / "begun", ranks)
+            resumed = train(setup, subfolder / "begun", ranks)
         for what, other in (("whole", spread), ("resumed", resumed)):
             for part in ("history", "scores", "buffers", "point"):
                 mine, theirs = (
@@ -99,21 +98,25 @@ def killed_once_there_is(flag: Path) -> None:
     NetworkClient.__call__ = gradients  # type: ignore[method-assign]
 
 
-def main(folder: Path, variables: dict[str, str]) -> None:
-    """A rank, in a fork, with the variables of a launcher; rank 0 leaves `report.json` in the folder."""
+def main(folder: Path, variables: dict[str, str], count: int) -> None:
+    """A rank, in a fork, with the variables of a launcher; rank 0 leaves `report.json` in the folder.
+
+    The first `count` of PIPELINES are run.
+    """
     os.environ.update(variables)
+    setups = [load_collection(pipeline, None, prepare_machine(pipeline.runtime)) for pipeline in PIPELINES[:count]]
     checkpoint.SECONDS_BETWEEN_SAVES, stage_1.CHECKPOINT_STEPS = 0.0, 2
     if declaration.rank() == 1:
         killed_once_there_is(folder / "killed")
     with Ranks(Options(name="torchrun", timeout=60), MACHINE) as ranks:
         if not ranks.leads:
-            ranks.serve(lambda: SETUPS)
+            ranks.serve(lambda: setups)
             return
-        ranks.begin(SETUPS)
-        report: dict[str, Any] = {"differences": differences(folder, ranks)}
+        ranks.begin(setups)
+        report: dict[str, Any] = {"differences": differences(setups, folder, ranks)}
         (folder / "killed").touch()
         try:
-            train(0, folder / "again", ranks)
+            train(setups[0], folder / "again", ranks)
         except TrainingError as error:
             report["error"] = str(error)
         (folder / "report.json").write_text(json.dumps(report))

@@ -44,7 +44,9 @@ def test_launcher_chooses_the_default_engine(monkeypatch: pytest.MonkeyPatch) ->
         declaration.refuse_several("chestfed tune")
 
 
-def test_ranks_equal_one_process(tmp_path: Path) -> None:
+@pytest.mark.slow_but("2")
+@pytest.mark.parametrize("count", [2, 6])
+def test_ranks_equal_one_process(count: int, tmp_path: Path) -> None:
     """Whole runs, and runs that were begun in one process; then rank 1 is killed within a round."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -52,7 +54,7 @@ def test_ranks_equal_one_process(tmp_path: Path) -> None:
     common = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     importlib.import_module("monai.networks.nets")  # once, before the ranks are forked
     work, fork = importlib.import_module("tests.learning.engines.rank_work").main, multiprocessing.get_context("fork")
-    running = [fork.Process(target=work, args=(tmp_path, {**common, "RANK": str(n)}), daemon=True) for n in range(2)]
+    running = [fork.Process(target=work, args=(tmp_path, {**common, "RANK": n}, count), daemon=True) for n in "01"]
     for process in running:
         process.start()
     for process in running:

@@ -73,6 +73,7 @@ def test_absent_hospital_is_not_in_the_study(home: Path) -> None:
     assert "padchest left" in make_report(RunFolder.open(folder)).html
 
 
+@pytest.mark.slow
 def test_hospital_leaves_in_the_middle_of_k(home: Path) -> None:
     line = line_at(home, "middle")
     with pytest.raises(KeyboardInterrupt):

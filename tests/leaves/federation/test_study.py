@@ -398,6 +398,7 @@ def test_failing_hospital_ends_study_by_name(home: Path) -> None:
         over_hospitals(home, line, "failing_out")
 
 
+@pytest.mark.slow
 def test_round_continues_without_absent(home: Path) -> None:
     line = line_at(home, "absent")
 

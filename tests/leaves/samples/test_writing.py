@@ -30,6 +30,7 @@ def test_bytes_do_not_depend_on_workers(tiny_hospitals: Path, tmp_path: Path) ->
     assert digests(tmp_path) == digests(tiny_hospitals)
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_pictures(
     tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def test_figures_are_written_as_png_and_svg(html: str, home: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in png)
 
 
+@pytest.mark.slow
 def test_the_same_folder_gives_the_same_page(run_folder: Path, html: str) -> None:
     assert make_report(RunFolder.open(run_folder)).html == html
 
@@ -345,6 +346,7 @@ def test_rounds_of_unknown_time_are_reported(copy: Path) -> None:
     assert "K=1 was not recorded" in make_report(RunFolder.open(copy)).html
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())

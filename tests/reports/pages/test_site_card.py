@@ -164,6 +164,7 @@ def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, 
     assert set(shown) <= set(drifts)
 
 
+@pytest.mark.slow
 def test_drift_leaves_out_unshared_disease(tmp_path: Path, tiny_hospitals: Path) -> None:
     hospital = Hospital(tmp_path)
     hospital.save()

@@ -131,6 +131,7 @@ def test_differences_drawn_with_intervals(study: chestfed.Study) -> None:
     assert list(line.get_ydata()) == [study.auc(1), study.auc(2)]
 
 
+@pytest.mark.slow
 def test_significance_is_that_of_the_study(study: chestfed.Study, tmp_path: Path) -> None:
     written = pd.read_csv(study.folder / "significance.csv")
     assert list(study.significance().columns) == list(written.columns)

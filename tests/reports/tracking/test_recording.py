@@ -300,6 +300,7 @@ def test_repeated_command_records_once(home: Path, client: MlflowClient) -> None
     assert state() == before
 
 
+@pytest.mark.slow
 def test_a_finished_study_is_recorded_later(home: Path, client: MlflowClient) -> None:
     shutil.copytree(home / "runs", home / "later")
     (home / "later" / "mlflow.db").unlink()
@@ -321,6 +322,7 @@ def test_a_finished_study_is_recorded_later(home: Path, client: MlflowClient) ->
         assert files[0] == files[1]
 
 
+@pytest.mark.slow
 def test_a_resumed_study_logs_missing_rounds(run_folder: Path, tmp_path: Path) -> None:
     """An earlier start that was killed had sent the last rounds first, and one batch of stage 1."""
     study, uri = tmp_path / run_folder.name, local_store(tmp_path)
@@ -376,7 +378,7 @@ def test_a_killed_start_leaves_one_run(run_folder: Path, tmp_path: Path, monkeyp
     assert json.loads((study / "mlflow.json").read_text())["run"] == run.info.run_id
 
 
-@pytest.mark.slow_but("copied")
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["copied", "a bit"])
 def test_note_of_another_run_is_ignored(run_folder: Path, tmp_path: Path, damage: str) -> None:
     study, uri = tmp_path / run_folder.name, local_store(tmp_path)

@@ -248,6 +248,7 @@ def test_same_sentence_everywhere(tmp_path: Path, undrawn: None) -> None:
     assert answer.meaning in html
 
 
+@pytest.mark.slow
 def test_first_screen_fits_a_terminal(tmp_path: Path) -> None:
     results = load_results(RunFolder(write_run(tmp_path / "run")))
     answer = answer_study(results)
@@ -259,6 +260,7 @@ def test_first_screen_fits_a_terminal(tmp_path: Path) -> None:
     assert "".join(lines).count("\u2212") == 0
 
 
+@pytest.mark.slow
 def test_seeds_are_counted_in_the_answer(tmp_path: Path) -> None:
     runs = [RunFolder(write_run(tmp_path / f"a{seed}", seed=seed)) for seed in (1, 2, 3)]
     answer = answer_study(collect(runs))

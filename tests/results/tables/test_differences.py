@@ -72,6 +72,7 @@ def test_numbers_are_those_of_the_evaluation(tmp_path: Path) -> None:
         assert row["reason"] == untested.reason == ONE_SEED
 
 
+@pytest.mark.slow
 def test_every_k_of_seeds_corrected_together(tmp_path: Path) -> None:
     frame = compare_ks([write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (4, 2, 3)])
     assert set(frame["data"]) == {"synthetic"}
@@ -187,6 +188,7 @@ def test_other_labels_are_refused(tmp_path: Path) -> None:
         compare_with_first([load_predictions(a), load_predictions(b)], 20)
 
 
+@pytest.mark.slow
 def test_seeds_of_same_settings_one_model(tmp_path: Path) -> None:
     runs = [write_run(tmp_path / f"a{seed}", seed=seed) for seed in (1, 2)]
     runs += [write_run(tmp_path / f"b{seed}", seed=seed, lr=0.5) for seed in (3, 4, 5)]

@@ -149,6 +149,7 @@ def test_chance_names_low_means_and_diseases() -> None:
     assert describe_chance(make_study(("K=1", "a", True, good), ("K=1", "b", False, low))) == ""  # b trained nothing
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_reversed_labels_are_named_on_page(tmp_path: Path) -> None:
     for expected in (False, True):

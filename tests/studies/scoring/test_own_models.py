@@ -94,6 +94,7 @@ def score(
     return evaluate_model(scorer, site, split, protocol, home / "cache", MACHINE, how=Intervals(resamples=20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["frontal-image", "study-max"])
 def test_two_input_sizes_are_compared(protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path) -> None:
     for size in (64, 48):
@@ -140,6 +141,7 @@ def test_large_logits_keep_the_auc(home: Path, site: SiteTable) -> None:
     assert 0 <= stored.min() <= stored.max() <= 1
 
 
+@pytest.mark.slow
 def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path: Path) -> None:
     plain = score(Pooling(), site, home)
     percent = Pooling(percent=True)

@@ -154,6 +154,7 @@ def test_hospital_in_parts_has_studys_aucs(tiny_hospitals: Path, tmp_path: Path)
         assert (evaluation.statistics.choice, evaluation.statistics.notes) == ("own", ())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_captions_name_the_statistics(tiny_study: Path, run: Path, tmp_path: Path) -> None:
     sentence, study = describe_statistics("own"), chestfed.Study.load(run)

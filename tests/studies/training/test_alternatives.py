@@ -109,6 +109,7 @@ def test_gate_has_scores_of_its_choice(folder: Path) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_gate_sees_validation_patients_alone(home: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hospitals: list[Hospital] = []
     given: list[tuple[np.ndarray, np.ndarray]] = []

@@ -90,6 +90,7 @@ def run_folder(home: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_table_and_page_have_the_titles(run_folder: Path) -> None:
     rows = list(csv.DictReader((run_folder / "table.csv").open(encoding="utf-8")))
     assert [row["disease"] for row in rows] == ["covid_19", "rib_notching", "edema", "mean"]

@@ -36,6 +36,7 @@ def rows(labels: np.ndarray, repeats: np.ndarray) -> list[tuple[float, ...]]:
     return sorted(map(tuple, np.nan_to_num(np.column_stack([labels, repeats]), nan=-1).tolist()))
 
 
+@pytest.mark.slow
 def test_permuted_labels_move_rows(loaded: Callable[[Path], Experiment], plain: Experiment) -> None:
     control = loaded(CONTROLS / "labels_permuted.yaml")
     for true, false in zip(plain.clients[1:], control.clients[1:], strict=True):

@@ -101,6 +101,7 @@ def test_damaged_files_are_made_again(copy: Path, finished: Path, home: Path, wh
         assert Path(name).name in out
 
 
+@pytest.mark.slow
 def test_damaged_state_is_trained_again(copy: Path, finished: Path, home: Path) -> None:
     folder = study_in(copy)
     (of_stage_1,) = copy.glob("synthetic-pretrained-*/state.safetensors")

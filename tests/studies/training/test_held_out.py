@@ -110,6 +110,7 @@ def test_finished_folds_are_reused(home: Path, finished: str) -> None:
     assert read_lines(home, "runs") == before
 
 
+@pytest.mark.slow
 def test_dry_run_of_held_out(home: Path) -> None:
     result = run(home, study(str(PIPELINE), "--out", "nothing", "--cache", "nothing", "--dry-run"))
     assert result.code == 0, result.err
@@ -171,6 +172,7 @@ def test_scored_patients_train_nothing(home: Path) -> None:
         assert len(hospitals[name].frame) > 0
 
 
+@pytest.mark.slow
 def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")
     sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
@@ -217,6 +219,7 @@ def two_sites(home: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_unlabeled_disease_has_a_reason(home: Path, two_sites: Path) -> None:
     result = run(home, study(str(two_sites), "--out", "two", "--no-tracking"))
     assert result.code == 0, result.err

@@ -142,6 +142,7 @@ def test_missing_or_stale_is_scored_again(furnish: Callable[[Path], Path], folde
     assert json.loads((again / "hospitals.json").read_text())["untested"] == []
 
 
+@pytest.mark.slow
 def test_unscored_run_removes_old_tables(folder: Path, home: Path) -> None:
     copy = Path(shutil.copytree(folder, home / "unscored" / folder.name))
     called = run(home, command("unscored", "--no-tracking", "--set", "evaluation.hospitals=none"))

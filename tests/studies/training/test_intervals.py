@@ -48,7 +48,7 @@ def test_resamples_change_intervals_alone(furnish: Callable[[Path], Path], after
     assert RunFolder(tmp_path / "runs" / after.name).row(1).resamples == 50
 
 
-@pytest.mark.slow_but("table", "hospital_gains")
+@pytest.mark.slow
 @pytest.mark.parametrize("table", ["table", "significance", "hospitals", "hospital_gains"])
 def test_new_tables_keep_aucs(before: Path, after: Path, table: str) -> None:
     old, new = (pd.read_csv(folder / f"{table}.csv") for folder in (before, after))

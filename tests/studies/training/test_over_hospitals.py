@@ -41,6 +41,7 @@ def mean_of_hospitals(predictions: pd.DataFrame, disease: str) -> float:
     return float(np.mean(aucs))
 
 
+@pytest.mark.slow
 def test_auc_is_mean_over_hospitals(folder: Path) -> None:
     run_folder = RunFolder.open(folder)
     for k in (1, 2):

@@ -96,6 +96,7 @@ def test_neither_sites_nor_collection() -> None:
         Pipeline(title="nothing")
 
 
+@pytest.mark.slow
 def test_windows_beside_published_figures(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", per_class=4)
     small = ["collection.imratio=0.3", "federated.stages=1", "federated.stage_steps=2", "federated.batch_size=2"]

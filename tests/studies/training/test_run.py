@@ -84,6 +84,7 @@ def test_written_files_name_no_patient(finished: Path, home: Path) -> None:
             assert not names.search(file.read_bytes()), file
 
 
+@pytest.mark.slow
 def test_finished_study_gets_new_groups(home: Path, finished: Path) -> None:
     before, file = (finished / "table.csv").read_bytes(), finished / "k2" / "predictions.parquet"
     whole, earlier = file.read_bytes(), pd.read_parquet(file)

@@ -131,6 +131,7 @@ def summary(home: Path, both_seeds: Called) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_finished_seeds_are_reused(home: Path, alone: Path, both_seeds: Called) -> None:
     assert both_seeds.out.count("from the earlier run") == 2
     folders = list_folders(home)

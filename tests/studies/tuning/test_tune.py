@@ -270,6 +270,7 @@ def test_what_cannot_be_tuned_is_refused(home: Path) -> None:
     assert not (home / "runs").exists()
 
 
+@pytest.mark.slow
 def test_grid_is_tried_point_by_point(home: Path) -> None:
     words = ("--set", "search={local_lr: [0.1, 0.5], window: [2, 4], prox: null}")
     plan = tune(home, "--dry-run", *words, trials=9)
