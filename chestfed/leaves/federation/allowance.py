@@ -26,6 +26,10 @@ class Allowance:
         self._missed += self._taken > self._most
         return self._taken <= self._most
 
+    def is_over(self) -> bool:
+        """Whether the hour has ended in which the last line was asked for."""
+        return int(self._clock() // 3600) != self._hour
+
     def missed(self) -> int:
         """The lines that were not written since this was last asked."""
         missed, self._missed = self._missed, 0

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError, TrainingError
+from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.hospital.audit import audit
 from chestfed.leaves.federation.hospital.local import count_patients
@@ -302,10 +303,14 @@ def change_line(lines: list[str]) -> list[str]:
         (lambda lines: [lines[0], *lines[2:]], "lines 2 to 2 are missing"),
         (lambda lines: lines[:2], "which the server claims to have seen"),
         (change_line, "was altered"),
-        (lambda lines: [lines[1], lines[0], *lines[2:]], "missing"),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], "in the wrong place"),
         (lambda lines: [lines[0], "edited", *lines[2:]], "not a line of this log"),
+        (lambda lines: [lines[0], "5", *lines[2:]], "not a line of this log"),
+        (lambda lines: [lines[0].replace('{"line"', '{"text": "forged", "line"'), *lines[1:]], "was altered"),
+        (lambda lines: [lines[0].replace(": ", ":  "), *lines[1:]], "was altered"),
+        (lambda lines: [json.dumps(dict(reversed(json.loads(lines[0]).items()))), *lines[1:]], "was altered"),
     ],
-    ids=["as written", "first", "middle", "last", "altered", "order", "edited"],
+    ids=["as written", "first", "middle", "last", "altered", "order", "edited", "number", "twice", "space", "keys"],
 )
 def test_changed_log_is_reported(tmp_path: Path, change: Callable[[list[str]], list[str]], problem: str) -> None:
     with assert_refused(ChestfedError, kind="no log"):
@@ -318,6 +323,30 @@ def test_changed_log_is_reported(tmp_path: Path, change: Callable[[list[str]], l
     problems = audit(file.parent).problems
     assert bool(problems) == bool(problem)
     assert problem in "\n".join(problems)
+
+
+@pytest.mark.parametrize("left", [1, 2, 0])
+def test_torn_line_is_named_and_numbers_go_on(tmp_path: Path, left: int) -> None:
+    """A kill while a line is written, of the first one too."""
+    file = write_log(tmp_path, ["a b", "b c", "c d"][: left + 1])
+    file.write_bytes(file.read_bytes()[:-30])
+    found = audit(file.parent)
+    assert found.lines == left
+    assert [problem for problem in found.problems if f"line {left + 1} was begun and not ended" in problem]
+    write_log(tmp_path, ["after"])
+    after = audit(file.parent)
+    assert (after.problems, after.lines) == ([], left + 2)
+    texts = [json.loads(line)["text"] for line in file.read_text().splitlines()]
+    assert '"text": "' + ["a b", "b c", "c d"][left] in texts[-2]  # what there was of it is kept
+    assert texts[-1] == "after"
+
+
+def test_damaged_end_of_the_log_stays(tmp_path: Path) -> None:
+    file = write_log(tmp_path, ["a b", "b c"])
+    file.write_text(file.read_text().splitlines()[0] + "\nedited\n")
+    write_log(tmp_path, ["after"])
+    (problem,) = audit(file.parent).problems
+    assert "not a line of this log" in problem
 
 
 def test_removed_file_of_the_log_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,14 +371,15 @@ def test_strangers_push_nothing_out(tmp_path: Path) -> None:
     log.handlers.pop().close()
     found, file = audit(hospital.path("state")), hospital.path("state") / "hospital.log"
     assert found.problems == []
-    assert found.lines == 100
+    assert found.lines == 101
+    assert found.missed == {"of no study": 200}
     assert max(map(len, file.read_text().splitlines())) < 2000
     assert len(list(file.parent.glob("hospital.log*"))) == 1
 
 
 @pytest.mark.slow
 def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
-    """Of a study that was agreed upon: texts and lines; what is answered is always written down."""
+    """Of a study that was agreed upon: texts and lines, and answers that compute nothing; their numbers stay."""
     hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
     log, said, asked = open_log(hospital), list[str](), greeting(pipeline())
 
@@ -363,13 +393,31 @@ def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
         participant(asked)
     for _ in range(150):
         participant(Parcel({"kind": "nothing", "to": "padchest", "study": asked.values["study"]}))
-    log.handlers.pop().close()
+    open_log(hospital).handlers.pop().close()  # it is started again
     found = audit(hospital.path("state"))
+    assert found.missed == {"not answered": 199, "answered, and no work": 50}
     (study,) = found.studies
     assert found.problems == []
-    assert study.requests["greet"] == 150
+    assert study.requests["greet"] == 100
     assert sum(study.unanswered.values()) == 101  # one before the study was agreed upon
     assert sum(text.startswith("refused") for text in said) == 100
+
+
+def test_number_is_written_when_the_hour_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.log.Allowance", lambda: Allowance(clock=lambda: now[0]))
+    hospital = hospital_with(tmp_path)
+    log = open_log(hospital)
+    for _ in range(130):
+        log.info({"request": "greet", "outcome": "refused", "received": 0})
+    log.handlers[0].flush()
+    assert audit(tmp_path / "state").missed == {}
+    now[0] = 3600.0
+    log.handlers[0].flush()  # the hospital waits for questions, and none comes
+    found = audit(tmp_path / "state")
+    assert (found.problems, found.missed) == ([], {"of no study": 30})
+    log.handlers.pop().close()
+    assert audit(tmp_path / "state").lines == 101
 
 
 def test_k_of_few_members_is_refused() -> None:

@@ -141,10 +141,13 @@ def federation_audit(
         if head
         else ("compared with no line that the server has seen (--head): a log rewritten as a whole is not noticed")
     )
-    add_result(studies=[study.plain() for study in found.studies], problems=found.problems, head=found.head)
+    about = {"problems": found.problems, "head": found.head, "missed": dict(found.missed)}
+    add_result(studies=[study.plain() for study in found.studies], **about)
     for study in found.studies:
         for line in study.lines(fields=fields):
             say(console, line)
+    for kind, count in found.missed.items():
+        say(console, f"without a line of their own: {count:,} requests {kind}")
     for problem in found.problems:
         say(console, problem, "red")
     say(console, f"{found.lines:,} lines, {'NOT one chain' if found.problems else 'one chain'}; {compared}")

@@ -68,22 +68,26 @@ class StudyAudit:
 
 @dataclass
 class Audit:
-    """What a log says, and what is wrong with it: `problems` in words, and number and hash of its last line."""
+    """What a log says, and what is wrong with it: `problems` in words, and number and hash of its last line.
+
+    `missed` are the requests that have no line, by kind.
+    """
 
     studies: list[StudyAudit]
     problems: list[str]
     lines: int
     head: str
+    missed: Counter[str]
 
 
 def link(head: str, line: dict[str, Any]) -> str:
-    """The hash of a line, from that of the line before."""
-    return hashlib.sha256(f"{head} {json.dumps(line, sort_keys=True)}".encode()).hexdigest()
+    """The hash of a line, from that of the line before; also of the order of its keys."""
+    return hashlib.sha256(f"{head} {json.dumps(line)}".encode()).hexdigest()
 
 
 def list_files(state: Path) -> list[Path]:
     """The files of a log, the oldest first."""
-    full = [file for file in state.glob(f"{LOG}.*") if file.suffix[1:].isdigit()]
+    full = [file for file in state.glob(f"{LOG}.*") if file.suffix[1:].isdecimal()]
     return [*sorted(full, key=lambda file: int(file.suffix[1:])), state / LOG]
 
 
@@ -102,29 +106,39 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     if not files:
         raise ChestfedError(f"{state / LOG}: no log; nothing was asked of this hospital yet", kind="no log")
     studies, problems, known = dict[str, StudyAudit](), list[str](), dict[int, str]()
-    claims, number, head = [*seen], 0, ""
+    claims, number, head, missed = [*seen], 0, "", Counter[str]()
     for file in files:
-        for place, text in enumerate(file.read_text(encoding="utf-8", errors="replace").splitlines(), start=1):
+        *texts, torn = file.read_text(encoding="utf-8", errors="replace").split("\n")
+        for place, text in enumerate(texts, start=1):
             try:
                 entry = json.loads(text)
                 chain, line = entry.pop("chain"), int(entry["line"])
-                if line != number + 1:
+                if line > number + 1:
                     problems.append(f"{file.name}, line {place}: lines {number + 1} to {line - 1} are missing")
-                elif link(head, entry) != chain:
+                elif line <= number:
+                    problems.append(f"{file.name}, line {place}: line {line} is in the wrong place, or there again")
+                elif link(head, entry) != chain or json.dumps({**entry, "chain": chain}) != text:
                     problems.append(f"{file.name}, line {place}: line {line} or the one before was altered")
                 number, head = line, chain
                 known[number] = head
                 claims += [tuple(entry["seen"])] if "seen" in entry else []
+                if "missed" in entry:
+                    missed[str(entry["kind"])] += int(entry["missed"])
                 if "request" in entry:
                     digest = entry.get("study", "unknown")
                     studies.setdefault(digest, StudyAudit(digest, _title(state / digest))).add(entry)
-            except (ValueError, KeyError, TypeError):
+            except (ValueError, KeyError, TypeError, AttributeError):
                 problems.append(f"{file.name}, line {place}: not a line of this log")
+        if torn:
+            reason = (
+                "by a kill, without power or on a full disk, or it was cut off; the next line that is written says so"
+            )
+            problems.append(f"{file.name}, line {len(texts) + 1}: line {number + 1} was begun and not ended: {reason}")
     for line, chain in dict.fromkeys(claims):
         if line and known.get(line) != chain:
             what = "was altered" if line in known else "is missing"
             problems.append(f"line {line}, which the server claims to have seen as {chain[:16]}, {what}")
-    return Audit(list(studies.values()), problems, number, head)
+    return Audit(list(studies.values()), problems, number, head, missed)
 
 
 def _title(folder: Path) -> str:

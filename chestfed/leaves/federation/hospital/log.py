@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,13 +20,15 @@ from chestfed.leaves.federation.hospital.audit import LOG, link, list_files
 from chestfed.leaves.federation.parcels import Parcel, hash_request
 from chestfed.leaves.federation.settings import Hospital
 
-#: The kinds of requests that are answered.
+#: The kinds of requests that are answered; of them those that make ready, as often as a server asks.
 KINDS = ("greet", "open", "pretrain", "begin", "ask", "score")
+_READY = ("greet", "begin")
 #: Of a study and of a record, as the log of requests quotes them from a question.
 DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
 #: Characters of a text in a line, fields of an answer that it names, and bytes of a file.
 LONGEST, MOST_FIELDS, FILE_BYTES = 500, 40, 1_000_000
+_TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
 def hospital_log(hospital: Hospital) -> logging.Logger:
@@ -79,56 +83,95 @@ class Chain(logging.Handler):
     """`hospital.log`, of which each line has its number and the SHA-256 of itself and the line before.
 
     A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Requests of
-    no study that was agreed upon, and of one those that are not answered, are written down a hundred times an hour
-    each, then counted.
+    no study that was agreed upon, and of one those that are not answered, or that make ready and compute nothing, are
+    written down a hundred times an hour each, then counted: at the end of the hour, and when the log is closed. A line
+    that was begun and not ended is replaced by one that says so.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.file, self.number, self.head = folder / LOG, 0, ""
-        self._allowances = {"of no study": Allowance(), "not answered": Allowance()}
+        self.file, self.number, self.head, self._torn = folder / LOG, 0, "", b""
+        self._allowances = {kind: Allowance() for kind in ("of no study", "not answered", "answered, and no work")}
         for file in reversed([file for file in list_files(folder) if file.exists() and file.stat().st_size]):
-            with file.open("rb") as opened:
-                opened.seek(max(0, file.stat().st_size - FILE_BYTES))
-                lines = opened.read(FILE_BYTES).decode(errors="replace").splitlines()
-            with suppress(ValueError, KeyError, TypeError, IndexError):
-                last = json.loads(lines[-1])
-                self.number, self.head = int(last["line"]), str(last["chain"])
+            last, torn = _read_end(file)
+            if file == self.file:
+                self._torn = torn
+            if last is not None:
+                self.number, self.head = last
                 break
         self.file.open("a", encoding="utf-8").close()
 
+    def flush(self) -> None:
+        """Write down how many requests were left out in an hour that is over; see `logging.Handler`."""
+        self._write_missed([kind for kind, allowance in self._allowances.items() if allowance.is_over()])
+
+    def close(self) -> None:
+        """Write down how many requests were left out until now; see `logging.Handler`."""
+        self._write_missed(self._allowances)
+        super().close()
+
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler`; a full disk is reported in one line, and the terminal still shows all messages."""
+        """See `logging.Handler`; the terminal still shows all messages."""
         about = record.msg if isinstance(record.msg, dict) else {"text": record.getMessage()}
-        entry = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(record.created)), **about}
+        entry = {"time": time.strftime(_TIME, time.localtime(record.created)), **about}
         if record.exc_info:
             entry["traceback"] = logging.Formatter().formatException(record.exc_info)[-LONGEST:]
-        try:
-            if self._is_written(entry):
-                self._write({key: _cut(value) for key, value in entry.items()})
-        except OSError as error:
-            sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
+        self.flush()
+        if self._is_written(entry):
+            self._write({key: _cut(value) for key, value in entry.items()})
 
     def _is_written(self, entry: dict[str, Any]) -> bool:
         agreed = entry.get("agreed", False)
-        if "request" not in entry or (agreed and entry["outcome"] == "answered"):
+        answered = agreed and entry["outcome"] == "answered"
+        if "request" not in entry or (answered and entry["request"] not in _READY):
             return True
-        kind = "not answered" if agreed else "of no study"
-        if not self._allowances[kind].take():
-            return False
-        if missed := self._allowances[kind].missed():
-            self._write({"time": entry["time"], "text": f"before this {missed} further requests that were {kind}"})
-        return True
+        kind = "answered, and no work" if answered else "not answered" if agreed else "of no study"
+        return self._allowances[kind].take()
+
+    def _write_missed(self, kinds: Iterable[str]) -> None:
+        for kind in kinds:
+            if missed := self._allowances[kind].missed():
+                self._write({"time": time.strftime(_TIME), "missed": missed, "kind": kind})
 
     def _write(self, entry: dict[str, Any]) -> None:
+        """Add a line; a full disk is reported in one line, and what was written of it is taken back."""
+        try:
+            if self._torn:
+                torn, self._torn = self._torn, b""
+                os.truncate(self.file, self.file.stat().st_size - len(torn))
+                text = f"line {self.number + 1} was begun and not ended, by a kill or without power: "
+                self._add({"time": entry["time"], "text": _cut(text + torn.decode(errors="replace"))})
+            self._add(entry)
+        except OSError as error:
+            sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
+
+    def _add(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
             full = [int(file.suffix[1:]) for file in list_files(self.file.parent) if file != self.file]
             self.file.rename(self.file.with_name(f"{LOG}.{max(full, default=0) + 1}"))
         line = {"line": self.number + 1, **entry}
         chain = link(self.head, line)
-        with self.file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**line, "chain": chain}) + "\n")
+        size = self.file.stat().st_size if self.file.exists() else 0
+        try:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**line, "chain": chain}) + "\n")
+        except OSError:
+            with suppress(OSError):
+                os.truncate(self.file, size)
+            raise
         self.number, self.head = self.number + 1, chain
+
+
+def _read_end(file: Path) -> tuple[tuple[int, str] | None, bytes]:
+    """Number and hash of the last line of a file, if it has one, and what follows the last end of a line."""
+    with file.open("rb") as opened:
+        opened.seek(max(0, file.stat().st_size - FILE_BYTES))
+        whole, _, rest = opened.read(FILE_BYTES).rpartition(b"\n")
+    for text in reversed(whole.splitlines()):
+        with suppress(ValueError, KeyError, TypeError):
+            last = json.loads(text)
+            return (int(last["line"]), str(last["chain"])), rest
+    return None, rest
 
 
 def _cut(value: Any) -> Any:
@@ -137,13 +180,14 @@ def _cut(value: Any) -> Any:
 
 def open_log(hospital: Hospital) -> logging.Logger:
     """`hospital.log` in the state folder: every request and its outcome; see `Chain`."""
-    folder = hospital.path("state")
+    folder, log = hospital.path("state"), hospital_log(hospital)
+    for earlier in log.handlers:
+        earlier.close()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         handler = Chain(folder)
     except OSError as error:
         raise ChestfedError(f"{folder}: cannot be written: {error.strerror}") from None
-    log = hospital_log(hospital)
     log.handlers, log.propagate = [handler], False
     log.setLevel(logging.INFO)
     return log

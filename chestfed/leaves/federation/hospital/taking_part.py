@@ -80,8 +80,8 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
     from chestfed.leaves.federation.flower.line import answer_messages
 
     check_hospital(hospital, say)
-    log = open_log(hospital)
     lock = locked(hospital)
+    log = open_log(hospital)
 
     def report(text: str) -> None:
         log.info(text)
@@ -95,6 +95,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
     def stopped() -> bool:
         nonlocal next_start
+        log.handlers[0].flush()  # an hour may be over
         if time.monotonic() >= next_start:
             ended = node.keep_alive()
             if ended is not None:
@@ -120,6 +121,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
         report("ended by a signal; what is finished is saved. Start it again at any time")
     finally:
         node.close()
+        log.handlers[0].close()
         lock.release()
 
 
