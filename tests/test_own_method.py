@@ -53,6 +53,7 @@ def test_page_shows_the_files() -> None:
         assert text.count("\n") <= 80
 
 
+@pytest.mark.slow
 def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     assert "the server's step counts every client by its weight, in any order" in check_algorithm("fedexp:FedExP")

@@ -68,12 +68,14 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("setting", sample_cases(SETTINGS, 15, lambda setting: setting[:60]))
 def test_a_setting_runs_or_is_refused(campaign: Campaign, setting: str) -> None:
     small = (word for each in SMALL for word in ("--set", each))
     dry_run(campaign, (*small, "--set", setting))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sample_cases([*FILES, "a pipe", "a folder", "a device"], 5))
 def test_a_file_runs_or_is_refused(campaign: Campaign, name: str) -> None:
     places = {"a pipe": campaign.home / "pipe.yaml", "a folder": campaign.home, "a device": Path("/dev/zero")}

@@ -23,7 +23,6 @@ def find_broken(config: Path, root: Path) -> ContractError:
     return caught.value
 
 
-@pytest.mark.slow_but("padchest")
 @pytest.mark.parametrize(
     "name",
     ["chestxray8", "padchest", *(pytest.param(n, marks=pytest.mark.slow) for n in ("chexpert", "mimic_cxr", "vindr"))],

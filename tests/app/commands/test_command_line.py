@@ -299,6 +299,7 @@ def test_rare_options_are_in_help_all_only(chestfed: Callable[..., Any]) -> None
         assert rare in whole.out
 
 
+@pytest.mark.slow
 def test_runs_lists_and_names_studies(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
     for digest in ("aa11", "aa22"):
         write_run(tmp_path / "runs" / f"synthetic-x-{digest}", digest=digest * 3)

@@ -28,6 +28,7 @@ def count_numbers(text: str) -> Counter[str]:
     return Counter(re.findall(r"(?<![\w.,])[-+]?\d[\d,]*(?:\.\d+)?(?![\w])", text))
 
 
+@pytest.mark.slow_but("site stats", "runs", "compare runs/synthetic-study-1")
 @pytest.mark.parametrize(
     "words",
     [

@@ -56,6 +56,7 @@ def films(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".png", ".jpg", ".dicom"))
 
 
+@pytest.mark.slow
 def test_copies_are_near_phantoms_not(tiny_hospitals: Path) -> None:
     preprocess = Preprocess()
     hashes = np.array(

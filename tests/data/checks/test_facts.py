@@ -24,6 +24,7 @@ def test_deflated_file_is_described(tmp_path: Path) -> None:
         assert getattr(first, name) == getattr(second, name)
 
 
+@pytest.mark.slow
 def test_bad_deflated_header_is_not_inflated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deflated_bomb(tmp_path / "bomb")
     monkeypatch.setattr(facts.dicom_tags, "read", lambda *_: pytest.fail("it was inflated"))

@@ -128,6 +128,7 @@ def write_lines(path: Path, lines: list[list[str]], *, latin: int | None = None)
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
 
 
+@pytest.mark.slow
 @each("site", LAYOUTS)
 def test_the_clean_hospital_passes(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
     report = check(site, tiny_hospitals, tmp_path)

@@ -50,6 +50,7 @@ def test_cut_file_is_refused_or_the_same(tmp_path: Path, kind: str, where: float
     assert facts.error or facts.digest == reference.digest
 
 
+@pytest.mark.slow
 @each("kind", KINDS)
 def test_every_early_cut_is_found(tmp_path: Path, kind: str) -> None:
     data = whole(kind, tmp_path / "whole").read_bytes()

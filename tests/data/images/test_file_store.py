@@ -127,6 +127,7 @@ def test_a_site_check_keeps_no_machine_error(tmp_path: Path, monkeypatch: pytest
     assert check_site(site, tmp_path, cache_root=cached, workers=1).passed
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL is a POSIX signal")
 def test_a_killed_decoder_costs_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = make_site(tmp_path, 4)

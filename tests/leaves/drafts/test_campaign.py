@@ -70,6 +70,7 @@ def test_further_exports_are_right() -> None:
     assert sum(outcome.right for outcome in outcomes) >= 0.9 * len(outcomes)
 
 
+@pytest.mark.slow_but("html_called_xls", "sas", "label_studio", "transposed", "two_header_rows")
 @pytest.mark.parametrize("name", [name for name, (group, _) in REVIEW.items() if group == "forms"])
 def test_foreign_form_has_a_way(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SHAPES, name, REVIEW[name])

@@ -173,6 +173,7 @@ def test_study_runs_with_all_shapes(home: Path, tmp_path: Path) -> None:
     assert "from the earlier run" in chestfed(*study)
 
 
+@pytest.mark.slow
 def test_dry_run_finds_a_site_below_the_data(home: Path, tmp_path: Path, copied_hospitals: None) -> None:
     (tmp_path / "synthetic-st-list").symlink_to(home / "mine/synthetic-st-list")
     output = add_site(home, "list", "--data", home / "mine", "--out", tmp_path)
@@ -246,6 +247,7 @@ def test_collection_takes_no_hospital(home: Path) -> None:
         chestfed("study", pipeline, "--add-site", "site_configs/st-list.yaml", "--dry-run")
 
 
+@pytest.mark.slow
 def test_root_is_found_from_any_folder(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     add_site(home, "list", "--data", "mine", "--out", "mine")
     text = (home / "mine/st-list.yaml").read_text(encoding="utf-8")

@@ -240,6 +240,7 @@ def test_silent_losses_are_asked(bring: Bring, change: Any) -> None:
     assert bring(change)().code == 2
 
 
+@pytest.mark.slow_but("exclude")
 @pytest.mark.parametrize("name", ["exclude", "consent", "Einwilligung", "qualité", "BodyPart"])
 def test_column_of_few_values_is_asked(bring: Bring, tmp_path: Path, name: str) -> None:
     """Whatever it is called, it may say which rows must not be used."""
@@ -342,6 +343,7 @@ def test_test_set_goes_before_the_drawn_one(bring: Bring, tmp_path: Path) -> Non
     assert known("--test-fraction", "0", "--force").code == 0
 
 
+@pytest.mark.slow_but("New {}", "Akute {}")
 @pytest.mark.parametrize("kind", ["New {}", "Left {}", "stable {}", "{} basal", "Akute {}"])
 def test_kind_denies_no_disease(bring: Bring, tmp_path: Path, kind: str) -> None:
     name = kind.format("pleural effusion")
@@ -374,6 +376,7 @@ def test_sides_together_are_the_disease(bring: Bring, tmp_path: Path) -> None:
     assert set(frame["pleural_effusion"]) == {0, 1}
 
 
+@pytest.mark.slow_but("n/a", "k.A.")
 @pytest.mark.parametrize("word", ["n/a", "NA", "N.A.", "null", "k.A.", "NaN"])
 def test_no_answer_is_not_absence(bring: Bring, tmp_path: Path, word: str) -> None:
     """Beside empty cells it is missing, whatever an empty cell means; without any it is asked about."""
@@ -437,6 +440,7 @@ def test_column_like_votes_is_asked(bring: Bring) -> None:
     assert "edema_reader_final" in result.out
 
 
+@pytest.mark.slow_but("{:.1f} %-50")
 @pytest.mark.parametrize(("form", "half"), [("{:.1f} %", 50), ("{:.1f}", 50), ("{:.0f}%", 50)])
 def test_percent_is_read_as_it_is_counted(bring: Bring, tmp_path: Path, form: str, half: int) -> None:
     """The proposed threshold has the unit of the cells, and the counts shown are those of the site."""
@@ -756,6 +760,7 @@ FREE = [
 ]
 
 
+@pytest.mark.slow_but("Befund-<lambda>-False", "share-<lambda>-True")
 @pytest.mark.parametrize(("name", "cell", "asked"), FREE)
 def test_only_open_columns_are_asked(bring: Bring, name: str, cell: Any, asked: bool) -> None:
     result = bring(lambda cells, n: {**cells, name: cell(cells, n)})()

@@ -139,6 +139,7 @@ def test_its_numbers_are_those_of_the_check(card: SiteReport, page: Page, markdo
     assert len(files.transfer_syntaxes) > 1
 
 
+@pytest.mark.slow
 def test_drift_equals_other_computation(card: SiteReport, tiny_hospitals: Path, page: Page, markdown: str) -> None:
     tables = {name: open_site(load(name), tiny_hospitals) for name in ("vindr", "chexpert", "padchest")}
     levels, prevalence = {}, {}

@@ -164,6 +164,7 @@ def test_the_page_shows_the_table(folder: Path) -> None:
     assert TITLES["alternatives"] in make_report(RunFolder.open(folder)).html
 
 
+@pytest.mark.slow
 def test_own_data_equals_single_study(home: Path, folder: Path) -> None:
     """The same hospital as the first of `sites`, K=1."""
     order = [1, 0, 2, 3, 4]

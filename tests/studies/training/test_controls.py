@@ -60,6 +60,7 @@ def test_noise_replaces_images_not_labels(loaded: Callable[[Path], Experiment], 
         assert control.digests[false.name] not in plain.digests.values()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["labels_permuted", "noise"])
 def test_target_of_control_is_real(loaded: Callable[[Path], Experiment], plain: Experiment, name: str) -> None:
     control = loaded(CONTROLS / f"{name}.yaml")

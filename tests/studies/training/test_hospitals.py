@@ -64,6 +64,7 @@ def test_rows_stay_in_the_process(home: Path) -> None:
     ]
 
 
+@pytest.mark.slow_but("overrides0-joins0")
 @pytest.mark.parametrize(
     ("overrides", "joins"),
     [

@@ -79,6 +79,7 @@ def test_misplaced_parts_are_made_again(study: Path, other: Path, sound: Path, h
     assert len([*study.rglob("misplaced-*")]) == (2 if how == "exchanged" else 1)
 
 
+@pytest.mark.slow_but("copied")
 @pytest.mark.parametrize("how", ["copied", "exchanged", "of another seed"])
 def test_readers_refuse_them(study: Path, other: Path, home: Path, how: str) -> None:
     CHANGES[how](study, other)

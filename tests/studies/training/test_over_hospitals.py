@@ -74,6 +74,7 @@ def test_differences_are_of_the_means(folder: Path) -> None:
         assert table.loc[estimate.disease, "difference"] == pytest.approx(other.value - estimate.value)
 
 
+@pytest.mark.slow
 def test_pooled_images_are_one_test_set(home: Path, folder: Path) -> None:
     sites = [*SMALL, *HELD_OUT, "k=[1,2]"]
     data = []

@@ -119,6 +119,7 @@ def test_windows_beside_published_figures(tmp_path: Path) -> None:
     assert set(stored["largest_window"]) == {"local_scgdam", "local_sgdm_ratio"}
 
 
+@pytest.mark.slow
 def test_one_run_beside_the_published_figure(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "data", per_class=4)
     pipeline = bundled("pipelines") / "compositional" / "figure5_stl10.yaml"

@@ -182,6 +182,7 @@ def test_trials_of_other_ranges_kept_apart(home: Path, monkeypatch: pytest.Monke
     assert {run.data.params["range.local_lr"] for run in runs} == {"[0.01, 1.0, 'log']", "[0.1, 0.2, 'log']"}
 
 
+@pytest.mark.slow
 def test_diverged_trials_are_counted(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     real, limit = search.train_federated, [0.1]
