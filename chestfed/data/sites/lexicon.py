@@ -81,15 +81,16 @@ PASSING: Final = _read_plain("passing")
 SIDES: Final = _read_plain("sides")
 _JOINING: Final = _read_plain("joining")
 _PERCENT: Final = re.compile(r"(?i)\s*(?:[(\[]\s*(?:in\s+)?(?:%|percent)\s*[)\]]|(?:\bin\s+)?(?:%|\bpercent))\s*$")
-#: What a column is -> what it may be called.
+#: What a column is -> what it may be called, and words that such a name may have besides: `id paciente`, `no de exame`.
 COLUMNS: Final = {role: frozenset(map(plain, names)) for role, names in _read_groups("columns").items()}
+IDENTIFIERS: Final = _read_plain("identifiers")
 #: Words of columns that hold what annotators agreed on, or what a program says: no annotator.
 JOINT: Final = COLUMNS["agreed"] | _read_plain("joint")
 #: Word in `plain` form -> meaning.
 WORDS: Final = {"view": _invert("views"), "split": _invert("splits"), "sex": _invert("sexes")}
 #: Label value in lower case -> meaning: unambiguous ones, and those that a person confirms.
 VALUES: Final = _invert("values", str)
-MAYBE_VALUES: Final = _invert("maybe_values", str)
+MAYBE_VALUES: Final = {**dict.fromkeys(_DOUBTS, "uncertain"), **_invert("maybe_values", str)}
 NO_ANSWER: Final = frozenset(_list_words("no_answer"))
 MISSING: Final = NO_ANSWER | {*_list_words("missing")}
 

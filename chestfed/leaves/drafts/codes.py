@@ -6,6 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from typing import Final
 
@@ -16,12 +17,34 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.sites import lexicon
 from chestfed.data.sites.lexicon import name_unit, name_view, plain, suggest
 from chestfed.data.sites.reader import ages
-from chestfed.data.sites.tables.codebook import AGE, EMPTY, FINDING, LABEL, LEXICON, MISSING, Code, normalize_value
+from chestfed.data.sites.tables.codebook import (
+    AGE,
+    EMPTY,
+    FINDING,
+    KEEP,
+    LABEL,
+    LEXICON,
+    MISSING,
+    Code,
+    normalize_value,
+)
 from chestfed.data.sites.tables.melt import PERCENT
 from chestfed.data.sites.terms import NORMAL, Meaning, listed, parse_meaning
-from chestfed.leaves.drafts.proposal import NONE, Proposal, option
+from chestfed.leaves.drafts.proposal import NONE, VIEWS, Proposal, option
 
 _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?%?")
+#: A value is shown if so many rows have it: of fewer, it may be a name.
+SHOWN_FROM: Final = 3
+#: So many proposed meanings are offered together.
+_TOGETHER: Final = 6
+#: What values of a kind may mean, the likeliest first where nothing is proposed.
+_MEANINGS: Final = {
+    LABEL: (MISSING, "uncertain", "negative", "positive"),
+    "view": ("lateral", "pa", "ap", "frontal", "other"),
+    "split": ("train", "valid", "test"),
+    "sex": ("F", "M", "unknown"),
+    KEEP: ("keep", "drop"),
+}
 #: More different values than this are not words of a view, a split or a sex.
 MOST_WORDS: Final = 30
 #: (proposal, evidence, whether the lexicon is certain)
@@ -51,15 +74,21 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
     waiting = [row for row in rows if not row.is_known]
     if not waiting:
         return
-    shown = [row for row in waiting if row.rows >= 3][:8]
+    shown = [row for row in waiting if row.rows >= SHOWN_FROM][:8]
     text = ", ".join(
         f"'{row.value or EMPTY}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown
     )
     more = len(waiting) - len(shown)
-    values = text + (f"{', and ' if shown else ''}{more} in fewer than 3 rows, in the code book" if more else "")
-    examples = [
-        option("--code", f"{key}:{row.value or EMPTY}={row.proposal or 'MEANING'}") + " ..." for row in shown[:1]
-    ]
+    rare = f"{', and ' if shown else ''}{more} in fewer than {SHOWN_FROM} rows, in the code book"
+    values = text + (rare if more else "")
+    first = next((row for row in shown if not row.proposal), shown[0] if shown else None)
+    examples = []
+    if first is not None:
+        together = len(shown) == len(waiting) <= _TOGETHER and sum(not row.proposal for row in shown) < 2
+        offered, more = (shown, "") if together else ([first], " ...")
+        for word in [first.proposal] if first.proposal else _MEANINGS.get(first.kind, ("MEANING",)):
+            meanings = [row.proposal or word for row in offered]
+            examples.append(offer_codes(key, [row.value for row in offered], meanings) + more)
     proposal.ask(f"{what}: what do these values mean? {values}", *examples, *others)
 
 
@@ -70,6 +99,29 @@ def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
         value = normalize_value(kind, str(cell))
         counts[value] = counts.get(value, 0) + int(number)
     return counts
+
+
+def _list_views(proposal: Proposal) -> Sequence[str]:
+    views = proposal.answers.keys.get("views", VIEWS)
+    return list(lexicon.WORDS["view"].values()) if views == "all" else views
+
+
+def count_with_empty(cells: pd.Series) -> dict[str, int]:
+    """How many cells of a column of few values have each of them; the empty cell is one."""
+    empty = int(cells.isna().sum())
+    return {**count_values(cells, KEEP), **({"": empty} if empty else {})}
+
+
+def list_frequent(counts: Mapping[str, int]) -> list[str]:
+    """The values that may be shown, the most frequent first."""
+    pairs = sorted((-number, value) for value, number in counts.items() if number >= SHOWN_FROM or not value)
+    return [value for _, value in pairs]
+
+
+def offer_codes(key: str, values: Sequence[str], meanings: Sequence[str]) -> str:
+    """The options that say what these values mean."""
+    pairs = zip(values, meanings, strict=True)
+    return " ".join(option("--code", f"{key}:{value or EMPTY}={meaning}") for value, meaning in pairs)
 
 
 def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> None:
@@ -88,12 +140,21 @@ def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> 
     proposal.take(role, column, f"{evidence}: {shown}")
     ask_codes(proposal, f"column '{column}' ({role})", role, rows, option("--column", f"{role}={NONE}"))
     if role == "view":
+        left_out = {row.value for row in rows if row.meaning and row.meaning not in (*_list_views(proposal), MISSING)}
+        cells = proposal.frame[column].dropna().map(partial(normalize_value, role))
+        proposal.unused = frozenset(cells.index[cells.isin(left_out)])
         lost = sum(spread.get(name, 0) for name in ("unknown", MISSING)) + int(proposal.frame[column].isna().sum())
         if lost:
             proposal.first.append(
                 f"{lost:,} of {len(proposal.frame):,} rows have no known view and are left out, because they may be "
                 "lateral (to keep them, add unknown to views in the YAML)"
             )
+
+
+def names_split(header: str) -> str:
+    """The split that a column's name contains, as `Testdatensatz` does; empty for none, and for `valid`."""
+    words = {word: part for word, part in lexicon.WORDS["split"].items() if len(word) > 3 and part != "valid"}
+    return next((part for word, part in words.items() if word in plain(header)), "")
 
 
 def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str], _Guess]:
@@ -107,8 +168,8 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
     unsafe = role == "sex" and bool(letters - {"f", "m", "w"})  # m beside h is mujer
     header = plain(column)
     if role == "split":
-        part = next((words[word] for word in header.split() if word in words), None)
-        if part is not None:
+        part = next((words[word] for word in header.split() if word in words), names_split(column))
+        if part:
             unsure = dict.fromkeys(("1", "true", "yes", "y", "x"), part)
             unsure |= dict.fromkeys(("0", "false", "no", "n", ""), "train" if part != "train" else "test")
         unsure |= {"development": "train", "dev": "valid"}
@@ -244,8 +305,10 @@ def count_findings(
     if cells is None:
         return {}
     findings: dict[object, list[tuple[str, str]]] = defaultdict(list)
-    for image, cell, word in zip(proposal.image, cells, repeat("positive") if says is None else says, strict=False):
-        if isinstance(cell, str):
+    used = ~cells.index.isin(proposal.unused)
+    words_said = repeat("positive") if says is None else says
+    for image, cell, word, is_used in zip(proposal.image, cells, words_said, used, strict=False):
+        if is_used and isinstance(cell, str):
             parts = listed(cell) or [] if lists else cell.split(separator) if separator else [cell]
             findings[image] += [(normalize_value("finding", part), word) for part in parts]
     for terms in findings.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from typing import Final
 
 import pandas as pd
@@ -16,7 +17,11 @@ from chestfed.leaves.drafts.codes import (
     add_codes,
     ask_codes,
     count_values,
+    count_with_empty,
     guess_words,
+    list_frequent,
+    names_split,
+    offer_codes,
     propose_ages,
     propose_words,
 )
@@ -36,6 +41,8 @@ from chestfed.leaves.drafts.proposal import (
 _SPLIT_WORDS: Final = frozenset(
     (*WORDS["split"], *("dev", "development", "eval", "internal validation"), "external validation")
 )
+#: A column of a split has no more values than this.
+_MOST_SPLITS: Final = 4
 _SPELLINGS: Final = "capitals, spaces, leading zeros, .0, or a sign before or within the number"
 
 
@@ -45,6 +52,7 @@ def propose_patient(proposal: Proposal) -> None:
         return
     answer, paths = proposal.get_answer("patient"), list_paths(proposal)
     places = {FOLDER: find_folder(paths), PREFIX: find_prefix(paths)}
+    folder = None if places[FOLDER] is None else paths.str.extract(places[FOLDER][0], expand=False)
     if answer in places:
         place = places[answer]
         if place is None:
@@ -80,6 +88,8 @@ def propose_patient(proposal: Proposal) -> None:
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
     choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
+    if folder is not None and are_years(folder.dropna().unique()):
+        choices = [choice for choice in choices if not choice.startswith(option("--column", f"patient={FOLDER}"))]
     proposal.ask(
         f"patient: {why}. Without patients, images of one person may be in both training and test",
         *choices,
@@ -294,7 +304,8 @@ def _propose_split(proposal: Proposal) -> None:
     if answer not in (None, NONE):
         propose_words(proposal, "split", str(answer), "given")
     elif answer is None and not proposal.has_split:
-        maybe = [name for name in proposal.free if _may_be_split(proposal, name)]
+        free = [name for name in proposal.free if name not in proposal.table.get("keep", [])]
+        maybe = [name for name in free if _may_be_split(proposal, name)]
         named = [name for name in find_called("split", maybe) if _measure_known(proposal.frame[name], "split") == 1]
         if len(named or maybe) == 1:
             propose_words(proposal, "split", (named or maybe)[0], "by its name and words")
@@ -318,7 +329,35 @@ def propose_share(proposal: Proposal) -> None:
         proposal.site["splits"] = {"test_fraction": answers.test_fraction}
         proposal.evidence["splits"] = "given; drawn by patient"
     elif not answers.no_split and not proposal.has_split:
-        proposal.ask("split: nothing says which images are for testing", "--test-fraction 0.2", "--no-split")
+        names = [name for name in proposal.free if names_split(name) and name_disease(name) is None]
+        offers = {name: offer for name in names if (offer := offer_split(proposal, name))}
+        text = f"{', '.join(map(repr, offers))} may say" if offers else "nothing says"
+        asked = f"split: {text} which images are for testing"
+        proposal.ask(asked, *offers.values(), "--test-fraction 0.2", "--no-split", about=offers)
+
+
+def offer_split(proposal: Proposal, name: str) -> str:
+    """The options by which a column says which images are for testing; empty if its few values do not part patients."""
+    patient = proposal.columns.get("patient")
+    cells, person = proposal.frame[name].fillna(""), proposal.frame[patient] if patient is not None else proposal.image
+    counts = count_with_empty(proposal.frame[name])
+    values = list_frequent(counts)
+    if not 1 < len(values) <= _MOST_SPLITS or proposal.has_split or not is_constant(cells, person):
+        return ""
+    guess = guess_words("split", name, counts)
+    meanings = [guess(value)[0] or ("train" if place == 0 else "test") for place, value in enumerate(values)]
+    drawn = " --test-fraction 0" if proposal.answers.test_fraction else ""
+    return f"{option('--column', f'split={name}')} {offer_codes('split', values, meanings)}{drawn}"
+
+
+def is_constant(cells: pd.Series, groups: pd.Series) -> bool:
+    """Whether each group has one value."""
+    return bool((cells.groupby(groups).nunique() <= 1).all())
+
+
+def are_years(names: Collection[str]) -> bool:
+    """Whether all of these are years, which are no centers and no patients."""
+    return all(re.fullmatch(r"(?:19|20)\d\d", name) for name in names)
 
 
 def _may_be_split(proposal: Proposal, name: str) -> bool:

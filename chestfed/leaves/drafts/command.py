@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,6 +16,7 @@ import typer
 from chestfed.app.commands.options import optional
 from chestfed.core.console import command, open_console, plural, say, show_answer
 from chestfed.core.errors import ConfigError, SiteError
+from chestfed.core.processes.stopping import Stopped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,17 +122,29 @@ def site_new(
     }
     options |= {"uncertain": uncertain, "blank": blank, "raters": raters, "test_fraction": test_fraction}
     options["no_split"] = no_split
-    book = _read_book(name, out)
-    while True:
-        draft = _draft(console, name, images, labels, data, options, book)
-        _write_book(console, name, out, draft.codes, book)
-        if not draft.questions:
-            break
-        if no_input or not is_terminal():
-            _list_open(console, draft, out, name)
-            raise typer.Exit(2)
-        _ask(console, draft.questions, options)
-    _write_site(console, path, draft, data)
+    with _without_resuming(_name_book(name, out)):
+        book = _read_book(name, out)
+        while True:
+            draft = _draft(console, name, images, labels, data, options, book)
+            _write_book(console, name, out, draft.codes, book)
+            if not draft.questions:
+                break
+            if no_input or not is_terminal():
+                _list_open(console, draft, out, name)
+                raise typer.Exit(2)
+            _ask(console, draft.questions, options)
+        _write_site(console, path, draft, data)
+
+
+@contextmanager
+def _without_resuming(book: Path) -> Iterator[None]:
+    """Say after a signal what is true of this command: nothing is resumed."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        kept = f"; it reads {book}" if book.exists() else ""
+        say(open_console(stderr=True), f"interrupted. The same command begins anew, in place of going on{kept}")
+        raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
 
 
 def _draft(
@@ -161,9 +175,8 @@ def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
         for answer in question.answers:
             say(console, f"     {answer}")
     book = f", or enter MEANING and yes in {_name_book(name, out)}," if draft.codes else ""
-    say(console, f"Add these options to the command{book} and run it again")
-    text = f"{plural(len(draft.questions), 'open question')}: {'; '.join(item.text for item in draft.questions)}"
-    show_answer(console, text.replace("\n", " "), questions=[item.text for item in draft.questions])
+    text = f"Add an option for each of {plural(len(draft.questions), 'question')}{book} and run the command again"
+    show_answer(console, text, questions=[item.text for item in draft.questions])
 
 
 def _ask(console: Console, questions: Sequence[Question], options: dict[str, Any]) -> None:

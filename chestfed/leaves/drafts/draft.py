@@ -54,7 +54,7 @@ from chestfed.leaves.drafts.proposal import (
     is_called,
     option,
 )
-from chestfed.leaves.drafts.unread import account_for_rest
+from chestfed.leaves.drafts.unread import account_for_rest, leave_out_rows
 from chestfed.leaves.drafts.writing import write_draft
 
 #: Role -> the DICOM element that holds it.
@@ -117,10 +117,13 @@ _Sources = tuple[str, dict[str, list[str]]]
 def _refuse_idle(proposal: Proposal) -> None:
     """Refuse options without an effect: a mistyped value would leave a label as it was."""
     values = {(head, code.value) for code in proposal.codes for head in (code.kind, code.column)}
+    lost = {str(cell) for rows in proposal.left_out for name in rows for cell in rows[name].dropna().unique()}
     unused = [
         f"--code {code.column or code.kind}:{code.value}"
         for code in proposal.answers.codes
-        if code.evidence == OPTION and (code.column or code.kind, code.value) not in values
+        if code.evidence == OPTION
+        and (code.column or code.kind, code.value) not in values
+        and not any(normalize_value(code.kind, cell) == code.value for cell in lost)
     ]
     if proposal.labels:
         unused += [
@@ -157,6 +160,7 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
         proposal.first.append(f"'{name}' is ignored by one option and has a role by another: it has the role")
     proposal.evidence["ignore"] = "not read, by your word"
     _drop_totals(proposal)
+    leave_out_rows(proposal)
     elements = propose_images(proposal, read, _HEADERS)
     if answers.keys.get("rows", {}).get("unnamed") == "drop":
         _drop_unnamed(proposal)

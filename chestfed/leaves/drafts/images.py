@@ -18,13 +18,14 @@ from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import name_disease, plain
 from chestfed.data.sites.tables.image_headers import find_other_patients, pair_headers
 from chestfed.data.sites.tables.schema import FIELD
-from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column, try_images
+from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column, match_spelled, try_images
 from chestfed.leaves.drafts.proposal import (
     ENOUGH,
     NONE,
     Proposal,
     count,
     find_called,
+    has_dates,
     is_called,
     is_small,
     list_rows,
@@ -80,7 +81,7 @@ def _find_images(
     if _match_folders(proposal, answer):
         return []
     elements = _match_headers(proposal, answer, read_headers, roles) if proposal.pictures.dicoms else None
-    if elements is None and not proposal.columns.get("image"):
+    if elements is None and not proposal.columns.get("image") and not _match_spelled(proposal, names):
         proposal.ask(_explain(proposal.frame[names], proposal.pictures))
         proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
     return elements or []
@@ -108,7 +109,9 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
             _DROP,
         )
     if idle:
-        proposal.first.append(f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row: not used")
+        proposal.first.append(
+            f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row that is used"
+        )
 
 
 def _add_elements(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
@@ -186,6 +189,24 @@ def _doubt_numbers(best: ImageMatch, frame: pd.DataFrame) -> str:
                 "other files"
             )
     return ""
+
+
+def _match_spelled(proposal: Proposal, names: Sequence[str]) -> bool:
+    """Whether the cells of one column are in the names of files, with other signs; if they are small numbers, ask."""
+    frame, given = proposal.frame, proposal.answers.columns.get("image")
+    many = [name for name in names if frame[name].nunique() >= _RIVAL * len(proposal.pictures.files)]
+    attempts = [match_spelled(frame, name, proposal.pictures) for name in many if not has_dates(frame[name])]
+    matches = [match for match in attempts if match is not None and match.share >= ENOUGH]
+    if not matches:
+        return False
+    matches.sort(key=lambda match: -match.files)
+    if len(matches) > 1 or (is_small(frame[matches[0].column]) and not given):
+        listed = "; ".join(f"{m.column}: {count(m.named, m.cells)} ({m.how})" for m in matches)
+        text = f"image column: cells are in the names of files, perhaps by chance ({listed})"
+        proposal.ask(text, *(option("--column", f"image={m.column}") for m in matches))
+    _note_match(proposal, matches[0])
+    proposal.first.append(f"'{matches[0].column}' names the files in another way: are the rows below 'image' right?")
+    return True
 
 
 def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:

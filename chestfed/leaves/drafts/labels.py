@@ -141,7 +141,13 @@ def _ask_kinds(proposal: Proposal, columns: Mapping[str, Sequence[str]], free: S
     for name in free:
         named = {*list_names(name).values()} - {*columns, *proposal.answers.labels}
         cells = proposal.frame[name]
-        if len(named) == 1 and 2 <= cells.nunique() + cells.isna().any() <= _MOST_VALUES:
+        if not 2 <= cells.nunique() + cells.isna().any() <= _MOST_VALUES:
+            continue
+        if len(named) > 1:
+            choices = [option("--label", f"{disease}={name}") for disease in sort_names(named)]
+            text = f"labels: '{name}' names {' and '.join(sort_names(named))}: which is it, if any of them is there?"
+            proposal.ask(text, *choices, option("--column", f"ignore={name}"), about=[name])
+        elif named:
             kinds[name] = named.pop()
             negative = (v for v in _read_values(cells) if v in MAYBE_NEGATIVE)
             codes += [option("--code", f"{name}:{value}=missing") for value in negative]
@@ -179,7 +185,8 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     find_reader(proposal, columns, long=False)
     says = {name: _read_meanings(proposal, name, wide, books) for name in columns}
     proposal.present = pd.concat([cells == "positive" for cells in says.values()], axis=1).any(axis=1)
-    total = {disease: sum((Counter(says[name]) for name in names), Counter()) for disease, names in wide.items()}
+    used = ~proposal.frame.index.isin(proposal.unused)
+    total = {disease: sum((Counter(says[name][used]) for name in names), Counter()) for disease, names in wide.items()}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
         proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,9 @@ _SAMPLE: Final = 2000
 #: Share of the rows in which a folder must be what a column says.
 _AGREES: Final = 0.99
 _EXAMPLES: Final = 5
+#: Cells that are looked for in all names of files, with other signs.
+_TRIED: Final = 30
+_SIGNS: Final = re.compile(r"[\W_]+")
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,52 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
         if best is None or (match.named, match.files) > (best.named, best.files):
             best = match
     return best
+
+
+def match_spelled(frame: pd.DataFrame, column: str, pictures: Pictures) -> ImageMatch | None:
+    """How cells name files with other signs, or more before or behind: `21/0100200` and `21-0100200_thx.jpg`.
+
+    None if a cell is in several names, or if no rule leads to the files.
+    """
+    cells = frame[column].dropna().str.strip()
+    chosen = cells.iloc[:: max(1, len(cells) // _TRIED)]
+    bare = {stem: _SIGNS.sub("", stem) for stem in pictures.by_stem}
+    rules = Counter[tuple[str, str, tuple[tuple[str, str], ...]]]()
+    for cell in chosen:
+        key = _SIGNS.sub("", cell)
+        names = [rule for stem, text in bare.items() if key and key in text and (rule := _spell(cell, stem))]
+        if len(names) > 1:
+            return None
+        rules.update(names)
+    if not rules:
+        return None
+    before, behind, _ = rules.most_common(1)[0][0]
+    replace = {sign: other for rule in rules for sign, other in rule[2] if rule[:2] == (before, behind)}
+    replace = {sign: replace[sign] for sign in sorted(replace, key=len, reverse=True)}
+    spelled = frame[column].str.strip()
+    for sign, other in replace.items():
+        spelled = spelled.str.replace(sign, other, regex=False)
+    match = match_column(frame.assign(**{column: before + spelled + behind}), column, pictures)
+    if match is None or match.images.remove_prefix or set(before + behind) & set("{}[]/"):
+        return None
+    path = (match.images.path or "{image}").replace("{image}", f"{before}{{image}}{behind}")
+    images = match.images.model_copy(update={"replace": replace, "path": path})
+    signs = ", ".join(f"'{other}' for '{sign}'" for sign, other in replace.items())
+    around = f"'{before}...{behind}' around it" if before or behind else ""
+    how = f"{match.how}, with {' and '.join(filter(None, (signs, around)))}"
+    return _try_rule(frame, column, images, how, pictures)
+
+
+def _spell(cell: str, stem: str) -> tuple[str, str, tuple[tuple[str, str], ...]] | None:
+    """What a file's name has before and behind a cell, and which signs it has for the cell's; None: another file."""
+    parts = re.findall(r"[\W_]+|[^\W_]+", cell)
+    pattern = "".join(r"([\W_]*)" if _SIGNS.fullmatch(part) else re.escape(part) for part in parts)
+    found = re.fullmatch(rf"(.*?)(?<![^\W_]){pattern}(?![^\W_])(.*)", stem)
+    found = found or re.fullmatch(rf"([^\W\d_]+){pattern}(?![^\W_])(.*)", stem)
+    if found is None:
+        return None
+    signs = zip((part for part in parts if _SIGNS.fullmatch(part)), found.groups()[1:-1], strict=True)
+    return found[1], str(found.groups()[-1]), tuple(sorted({(sign, other) for sign, other in signs if sign != other}))
 
 
 def try_images(frame: pd.DataFrame, column: str, keys: Mapping[str, object], pictures: Pictures) -> ImageMatch:

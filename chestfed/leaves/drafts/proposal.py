@@ -16,7 +16,7 @@ import yaml
 from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.left_out import Rows
-from chestfed.data.sites.lexicon import COLUMNS, plain
+from chestfed.data.sites.lexicon import COLUMNS, IDENTIFIERS, plain
 from chestfed.data.sites.tables.codebook import EMPTY, YES, Code, normalize_value, parse_code
 from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import ROLES, TableFormat
@@ -45,6 +45,10 @@ COLUMN_ROLES: Final = (
         "site",
     ),
 )
+#: What columns of identifiers are of.
+_IDENTIFIED: Final = ("image", "patient", "study", "reader")
+#: Views that are used, unless the user says otherwise.
+VIEWS: Final = ("pa", "ap", "frontal")
 #: Evidence of a row of the book that was given as an option.
 OPTION: Final = "given"
 #: Share of the cells that must name a file, or be known words.
@@ -177,6 +181,7 @@ class Proposal:
     data: Path | None = None
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    left_out: list[pd.DataFrame] = field(default_factory=list)  #: rows that filter columns drop
     columns: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
     rule: dict[str, Any] = field(default_factory=dict)
@@ -190,6 +195,7 @@ class Proposal:
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
     questions: list[Question] = field(default_factory=list)
+    unused: frozenset[Any] = frozenset()  #: rows of views that are left out, by their numbers
     present: pd.Series | None = None  #: whether a label column of each row says that a disease is present
     pending: set[str] = field(default_factory=set)  #: columns that a question is about
     examples: tuple[str, ...] = ()  #: rows and their images, for the terminal only
@@ -217,6 +223,16 @@ class Proposal:
     def is_in_path(self, role: str) -> bool:
         """Whether the user's `from_path` has the role."""
         return f"(?P<{role}>" in str(self.answers.keys.get("from_path", ""))
+
+    def leave_out(self, rows: pd.Series, why: str) -> None:
+        """Leave out rows, a mask, that the site's reader does not read; `ConfigError` if no row would be left."""
+        if not rows.any():
+            return
+        if rows.all():
+            raise ConfigError(f"{why} leaves out every row")
+        self.left_out.append(self.frame[rows])
+        self.image = self.image[~rows] if len(self.image) else self.image
+        self.frame = self.frame[~rows]
 
     def take(self, role: str, column: str, evidence: str) -> None:
         """Note a column and why it is that."""
@@ -263,8 +279,9 @@ def ignore(names: Collection[str]) -> str:
 
 
 def is_called(role: str, name: str) -> bool:
-    """Whether a column is called like the image, the patient, the view, ..."""
-    return plain(name) in COLUMNS[role]
+    """Whether a column is called like the image, the patient, the view, ..., or an identifier of it."""
+    bare = " ".join(word for word in plain(name).split() if word not in IDENTIFIERS)
+    return plain(name) in COLUMNS[role] or (role in _IDENTIFIED and bare in COLUMNS[role])
 
 
 def find_called(role: str, names: Collection[str]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -13,14 +14,30 @@ from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import NO_FINDING, list_names, name_view, plain
 from chestfed.data.sites.tables.codebook import EMPTY, KEEP, LABEL, normalize_value
 from chestfed.data.sites.tables.schema import FIELD
-from chestfed.leaves.drafts.codes import add_codes, ask_codes, count_values, guess_label, guess_words
-from chestfed.leaves.drafts.columns import find_folder, has_only_views, have_same_groups, list_paths, looks_like_ids
-from chestfed.leaves.drafts.proposal import FOLDER, NONE, Proposal, ignore, option
+from chestfed.leaves.drafts.codes import (
+    SHOWN_FROM,
+    add_codes,
+    ask_codes,
+    count_with_empty,
+    guess_label,
+    list_frequent,
+    names_split,
+    offer_codes,
+)
+from chestfed.leaves.drafts.columns import (
+    are_years,
+    find_folder,
+    has_only_views,
+    have_same_groups,
+    is_constant,
+    list_paths,
+    looks_like_ids,
+    offer_split,
+)
+from chestfed.leaves.drafts.proposal import FOLDER, NONE, Proposal, option
 
 #: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
 _FEW: Final = 12
-#: A value is shown if so many rows have it: of fewer, it may be a name.
-_SHOWN_FROM: Final = 3
 _MOST_SHOWN: Final = 6
 _MOST_SITES: Final = 50
 _MOSTLY: Final = 0.5
@@ -29,31 +46,35 @@ _CODES: Final = 4
 _RADIOGRAPHS: Final = frozenset(("cr", "dx", "dr"))
 
 
-def account_for_rest(proposal: Proposal) -> None:
-    """Note the filter columns and the site's, ask for columns of few values that have no role, and list the others."""
-    _note_site(proposal)
-    coded = (code.column for code in proposal.answers.codes if code.kind == KEEP and code.is_known)
-    filters = [*proposal.table.get("keep", []), *(name for name in coded if name in proposal.headers)]
-    filters = [name for name in dict.fromkeys(filters) if name not in proposal.table.get("ignore", [])]
+def leave_out_rows(proposal: Proposal) -> None:
+    """Note the filter columns, ask for their values, and leave out the rows that they drop: nothing counts these."""
+    coded = [code.column for code in proposal.answers.codes if code.kind == KEEP and code.is_known]
+    names = dict.fromkeys([*proposal.table.get("keep", []), *(name for name in coded if name in proposal.headers)])
+    filters = [name for name in names if name not in proposal.table.get("ignore", [])]
     if filters:
         proposal.table["keep"] = filters
-    for name in filters:
+    done = {code.column for code in proposal.codes if code.kind == KEEP}
+    for name in (name for name in filters if name not in done):
         _propose_filter(proposal, name)
+
+
+def account_for_rest(proposal: Proposal) -> None:
+    """Note the site's column, ask for columns of few values that have no role, and list the others."""
+    _note_site(proposal)
+    leave_out_rows(proposal)
     rest = list_rest(proposal)
     counts = {name: count_with_empty(proposal.frame[name]) for name in rest}
     known = {name: text for name in rest if (text := _explain(proposal, name, counts[name]))}
     few = [name for name in rest if 2 <= len(counts[name]) <= _FEW and name not in known]
     _ask_patients(proposal, rest)
     _ask_sites(proposal, [name for name in rest if _FEW < proposal.frame[name].nunique() <= len(proposal.frame) / 10])
-    if few:
-        shown = "; ".join(f"'{name}': {_show_values(counts[name])}" for name in few)
-        answers = [answer for name in few for answer in _list_answers(proposal, name, counts[name])]
+    for name in few:
         proposal.ask(
-            f"not read: {shown}. Each needs a role: it says which rows to leave out, which images are for testing, "
-            "what is found, whose the images are, or nothing of these",
-            f"{ignore(few)} (nothing of these)",
-            *answers,
-            "--label DISEASE=COLUMN (what is found)",
+            f"not read: '{name}': {_show_values(counts[name])}. Does it say which rows to leave out, which images are "
+            f"for testing, what is found ({option('--label', f'DISEASE={name}')}), whose the images are, or nothing "
+            "of these?",
+            *_list_answers(proposal, name, counts[name]),
+            f"{option('--column', f'ignore={name}')} (nothing of these)",
         )
     empty = [name for name in proposal.headers if not proposal.frame[name].notna().any()]
     empty = [name for name in empty if name not in proposal.table.get("ignore", [])]
@@ -77,12 +98,6 @@ def list_rest(proposal: Proposal) -> list[str]:
     return [name for name in proposal.free if name not in used]
 
 
-def count_with_empty(cells: pd.Series) -> dict[str, int]:
-    """How many cells have each value; the empty cell is one."""
-    empty = int(cells.isna().sum())
-    return {**count_values(cells, KEEP), **({"": empty} if empty else {})}
-
-
 def _explain(proposal: Proposal, name: str, counts: dict[str, int]) -> str:
     """Why a column of few values says nothing of how a row is to be used; empty if nothing tells."""
     cells, view, present = proposal.frame[name], proposal.columns.get("view"), proposal.present
@@ -93,7 +108,7 @@ def _explain(proposal: Proposal, name: str, counts: dict[str, int]) -> str:
         return "modalities of radiographs"
     if view is not None and has_only_views(cells) and not _contradict(cells, proposal.frame[view]):
         return f"views, as '{view}' has them"
-    if present is not None and len(counts) == 2 and not list_names(name) and _is_constant(cells.fillna(""), present):
+    if present is not None and len(counts) == 2 and not list_names(name) and is_constant(cells.fillna(""), present):
         return "whether any disease is present, as the labels say"
     waiting = any(code.kind == LABEL and not code.is_known for code in proposal.codes)
     if plain(name) in NO_FINDING and present is not None and (waiting or not cells[present].map(_is_affirmed).any()):
@@ -113,10 +128,9 @@ def _contradict(first: pd.Series, second: pd.Series) -> bool:
 
 
 def _show_values(counts: dict[str, int]) -> str:
-    frequent = sorted((-number, value) for value, number in counts.items() if number >= _SHOWN_FROM or not value)
-    text = ", ".join(f"{value or EMPTY} ({-number:,})" for number, value in frequent[:_MOST_SHOWN])
-    more = len(counts) - len(frequent[:_MOST_SHOWN])
-    return f"{text}{f' and {more} more in fewer than {_SHOWN_FROM} rows each' if more else ''}"
+    values = list_frequent(counts)[:_MOST_SHOWN]
+    text, more = ", ".join(f"{value or EMPTY} ({counts[value]:,})" for value in values), len(counts) - len(values)
+    return f"{text}{f' and {more} more in fewer than {SHOWN_FROM} rows each' if more else ''}"
 
 
 def _describe(cells: pd.Series) -> str:
@@ -126,43 +140,32 @@ def _describe(cells: pd.Series) -> str:
 
 def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list[str]:
     """Options for a column: the rows to leave out, and what else its cells may be."""
-    frequent = sorted((-number, value) for value, number in counts.items() if number >= _SHOWN_FROM or not value)
-    values = [value for _, value in frequent[:_MOST_SHOWN]]
-
-    def code(column: str, meanings: Sequence[str]) -> str:
-        pairs = zip(values, meanings, strict=True)
-        return " ".join(option("--code", f"{column}:{value or EMPTY}={meaning}") for value, meaning in pairs)
-
+    values = list_frequent(counts)[:_MOST_SHOWN]
     more = " ..." if len(values) < len(counts) else ""
-    kept = ["keep", *["drop"] * (len(values) - 1)]
-    answers = [f"{code(name, kept)}{more} (these rows are left out, or the other way round)"] if values else []
-    patient = proposal.columns.get("patient")
-    person = proposal.frame[patient] if patient is not None else proposal.image
-    if 1 < len(values) <= 4 and _is_constant(proposal.frame[name].fillna(""), person) and not proposal.has_split:
-        guess = guess_words("split", name, counts)
-        meanings = [guess(value)[0] or ("train" if place == 0 else "test") for place, value in enumerate(values)]
-        drawn = " --test-fraction 0" if proposal.answers.test_fraction else ""
-        answers.append(f"{option('--column', f'split={name}')} {code('split', meanings)}{drawn}")
-    if "finding" in proposal.columns and not _is_constant(proposal.frame[name].fillna(""), proposal.image):
+    kept = offer_codes(name, values, ["keep", *["drop"] * (len(values) - 1)])
+    answers = [f"{kept}{more} (these rows are left out, or the other way round)"] if values else []
+    if split := offer_split(proposal, name):
+        answers.insert(0 if names_split(name) else 1, split)
+    if "finding" in proposal.columns and not is_constant(proposal.frame[name].fillna(""), proposal.image):
         answers.append(f"{option('--column', f'value={name}')} (whether the finding of the row is present)")
     split, share = _count_split(proposal, proposal.frame[name])
-    if share >= _MOSTLY and proposal.get_answer("site") is None:
+    years = are_years(proposal.frame[name].dropna().unique())
+    if share >= _MOSTLY and proposal.get_answer("site") is None and not years:
         text = f"{split:,} patient numbers occur at several of its values: different persons"
         answers.append(f"{option('--column', f'site={name}')} ({text})")
     return answers
 
 
-def _is_constant(cells: pd.Series, groups: pd.Series) -> bool:
-    return bool((cells.groupby(groups).nunique() <= 1).all())
-
-
 def _propose_filter(proposal: Proposal, name: str) -> None:
     """The codes of a filter column, whose values keep or drop a row."""
     rows = add_codes(proposal, name, KEEP, count_with_empty(proposal.frame[name]), lambda value: ("", "", False))
-    if dropped := [row for row in rows if row.meaning == "drop"]:
+    dropped = [row for row in rows if row.meaning == "drop"]
+    if dropped:
         listed = ", ".join(f"'{row.value or EMPTY}' ({row.rows:,})" for row in dropped)
         proposal.first.append(f"rows are left out by '{name}': {listed}")
     ask_codes(proposal, f"filter column '{name}', keep or drop", name, rows, option("--column", f"ignore={name}"))
+    values = proposal.frame[name].map(partial(normalize_value, KEEP), na_action="ignore").fillna("")
+    proposal.leave_out(values.isin({row.value for row in dropped}), f"'{name}'")
 
 
 def _note_site(proposal: Proposal) -> None:
@@ -194,7 +197,11 @@ def _ask_sites(proposal: Proposal, names: Sequence[str]) -> None:
     paths = list_paths(proposal)
     place = find_folder(paths, "site")
     folders = paths.str.extract(place[0])["site"] if place and "from_path" not in proposal.table else None
-    parts = [(f"column '{name}'", name, proposal.frame[name]) for name in names]
+    if folders is not None and are_years(folders.dropna().unique()):
+        proposal.notes.append(f"the images' folders are years, no centers (else {option('--column', 'site=folder')})")
+        folders = None
+    named = [(name, proposal.frame[name]) for name in names]
+    parts = [(f"column '{name}'", name, cells) for name, cells in named if not are_years(cells.dropna().unique())]
     parts += [("the folders of the images", FOLDER, folders)] if folders is not None else []
     for what, name, cells in parts:
         split, share = _count_split(proposal, cells)

@@ -11,13 +11,12 @@ import yaml
 
 from chestfed.core.diseases import DISEASES
 from chestfed.data.sites.phantoms import is_phantoms
-from chestfed.leaves.drafts.proposal import COLUMN_ROLES, Proposal
+from chestfed.leaves.drafts.proposal import COLUMN_ROLES, VIEWS, Proposal
 
 _WIDTH: Final = 118
 _COMMENT_AT: Final = 42
 _PLAIN: Final = re.compile(r"[^\W\d_][\w .()-]*|/[\w./-]+")
 _RESERVED: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
-_VIEWS: Final = ["pa", "ap", "frontal"]
 _ROLES: Final[tuple[str, ...]] = tuple(role for role in COLUMN_ROLES if role != "site")
 
 
@@ -31,7 +30,7 @@ def write_draft(proposal: Proposal, line: str, files: Mapping[str, list[str]]) -
     why = proposal.evidence
     columns: dict[str, str] = {role: proposal.columns[role] for role in _ROLES if role in proposal.columns}
     known = "view" in columns or "default_view" in proposal.table or proposal.is_in_path("view")
-    views = _VIEWS if known else [*_VIEWS, "unknown"]
+    views = [*VIEWS] if known else [*VIEWS, "unknown"]
     keys = {key: (value, "given") for key, value in proposal.answers.keys.items() if key in ("one_class", "title")}
     title = proposal.name.replace("-", " ").replace("_", " ").title()
     rows = {**proposal.rows, **proposal.answers.keys.get("rows", {})}

@@ -35,6 +35,9 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
             cells = _normalize_paths(cells).str.removeprefix(
                 str(_normalize_paths(pd.Series([images.remove_prefix])).iat[0])
             )
+        if match[1] == "image":
+            for sign, other in images.replace.items():
+                cells = cells.str.replace(sign, other, regex=False)
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
     path = _normalize_paths(path + template[end:])

@@ -142,10 +142,13 @@ class Images(StrictModel):
         "that of the existing file",
     )
     remove_prefix: str = Field("", description="prefix to remove from the cell of the image, such as /archive/export/")
+    replace: dict[str, str] = Field(
+        {}, description='signs of the cell of the image that file names have otherwise, such as {"/": "-"}'
+    )
 
     @model_validator(mode="after")
     def _a_header_needs_no_path(self) -> Images:
-        named = ("path", "recursive", "folder", "suffix", "remove_prefix")
+        named = ("path", "recursive", "folder", "suffix", "remove_prefix", "replace")
         idle = [key for key in named if self.header is not None and key in self.model_fields_set]
         mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
         if self.header is None and "unmatched" in self.model_fields_set:

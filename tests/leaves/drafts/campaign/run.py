@@ -134,7 +134,7 @@ def call(folder: Path, case: Case, options: Sequence[str]) -> str:
         command += ["--no-split"]
     result = CliRunner().invoke(app, command)
     if isinstance(result.exception, SystemExit) or result.exception is None:
-        listed = result.output.partition("\nopen: ")[2].partition("\nAdd these options")[0]
+        listed = result.output.partition("\nopen: ")[2].partition("\nAdd an option for each")[0]
         questions = re.split(r"\n\d+\. ", listed)[1:]
         assert all(map(_STEP.search, questions)), questions
         return result.output if result.exit_code else ""
