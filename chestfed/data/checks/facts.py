@@ -23,18 +23,21 @@ from chestfed.data.images.levels import Stored, has_colors
 from chestfed.data.images.preprocess import Preprocess
 
 #: Raised when the same file gives other facts than before: kept results of an older version are not read.
-FACTS_VERSION: Final = 10
+FACTS_VERSION: Final = 11
 #: Bins of the histogram, 4 gray levels each.
 BINS: Final = 64
 #: Bits of the perceptual hash, without the first of its 256, which is always 0.
 HASH_BITS: Final = 255
 
-#: Bytes of the perceptual hash.
+#: Hashes of a picture: as it is, turned, and of its middle; bytes of each.
+HASHES: Final = 3
 HASH_BYTES: Final = 32
 
 _PREPROCESS: Final = Preprocess()
 _HASHED: Final = 64  # side of what is hashed
 _FADING: Final = 6  # pixels of it
+_TURN: Final = 3.5  # degrees
+_EDGE: Final = 0.04  # share of a side
 _NEARLY: Final = 2  # gray levels from black and white
 _BLANK: Final = 1.0  # standard deviation of the gray levels, below which a picture shows nothing
 _SUFFIXES: Final = {
@@ -78,7 +81,7 @@ class Facts:
     mean: float = 0.0
     std: float = 0.0
     digest: bytes = b""  #: `picture_digest`
-    hash: bytes = b""  #: 32 bytes, the perceptual hash; empty for a blank picture
+    hash: bytes = b""  #: 96 bytes, `near_hashes`; empty for a blank picture
     #: Pixels of the preprocessed picture per bin, int32 `[64]`.
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
 
@@ -112,13 +115,29 @@ def look_at(path: Path, stored: Stored) -> Facts:
         mean=mean,
         std=std,
         digest=picture_digest(gray),
-        hash=b"" if blank else perceptual_hash(square),
+        hash=b"" if blank else near_hashes(square),
         histogram=np.bincount(square.reshape(-1) // (256 // BINS), minlength=BINS).astype(np.int32),
     )
 
 
+def near_hashes(square: np.ndarray) -> bytes:
+    """96 bytes: the hash of a preprocessed picture uint8 `[320, 320]`, of it turned by 3.5°, and of its middle.
+
+    A copy that is turned by about as much, either way, or cropped, is near to one of them by its own first hash, or the
+    other way round.
+    """
+    import cv2
+
+    height, width = square.shape
+    turn = cv2.getRotationMatrix2D(((width - 1) / 2, (height - 1) / 2), _TURN, 1.0)
+    turned = cv2.warpAffine(square, turn, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    rows, columns = round(_EDGE * height), round(_EDGE * width)
+    middle = square[rows : height - rows, columns : width - columns]
+    return b"".join(map(perceptual_hash, (square, turned, middle)))
+
+
 def perceptual_hash(square: np.ndarray) -> bytes:
-    """32 bytes of a preprocessed picture uint8 `[320, 320]`, alike for pictures that look alike.
+    """32 bytes of a preprocessed picture, square and uint8, alike for pictures that look alike.
 
     Which of the 255 lowest frequencies of the cosine transform (16 x 16, without the mean) lie above their median, as
     in the hash that is known as pHash, with 256 bits for its 64: chest films are too alike for 64. Each gray level is

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from chestfed.data.checks.facts import BINS, FACTS_VERSION, HASH_BYTES, Facts, look_at
+from chestfed.data.checks.facts import BINS, FACTS_VERSION, HASH_BYTES, HASHES, Facts, look_at
 from chestfed.data.images.file_store import Failure, Kind, SiteStore
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Scan:
     #: One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
     frame: pd.DataFrame
     digests: np.ndarray  #: of the pictures, `S16 [n]`; empty without one
-    hashes: np.ndarray  #: perceptual hashes uint8 `[n, 32]`
+    hashes: np.ndarray  #: perceptual hashes uint8 `[n, 3, 32]`, see `near_hashes`
     hashed: np.ndarray  #: which rows have one, bool `[n]`: not the unreadable and blank pictures
     gray_levels: np.ndarray  #: pixels per bin of all preprocessed pictures, int64 `[64]`
     #: Rows whose file is missing or could not be read this time, and why; their `error` says it too.
@@ -63,15 +63,15 @@ def scan_images(
     files = SiteStore(cache_root, table).complete(FACTS, workers=workers, progress=progress)
     rows, size = np.flatnonzero(files.known), len(table.frame)
     plain = {name: np.full(size, default, _DTYPES.get(type(default))) for name, default in _PLAIN.items()}
-    digests, hashes = np.zeros(size, "S16"), np.zeros((size, HASH_BYTES), np.uint8)
+    digests, hashes = np.zeros(size, "S16"), np.zeros((size, HASHES, HASH_BYTES), np.uint8)
     hashed, gray_levels = np.zeros(size, bool), np.zeros(BINS, np.int64)
     for part in np.array_split(rows, max(1, -(-len(rows) // _ROWS_AT_ONCE))):
         texts, part_digests, part_hashes, histograms = (files.cells[name][part] for name in FACTS.columns)
         _set_plain(plain, part, [json.loads(text) for text in texts])
         digests[part], hashed[part] = part_digests, [bool(value) for value in part_hashes]
-        blank = bytes(HASH_BYTES)
+        blank = bytes(HASHES * HASH_BYTES)
         data = b"".join(value or blank for value in part_hashes)
-        hashes[part] = np.frombuffer(data, np.uint8).reshape(-1, HASH_BYTES)
+        hashes[part] = np.frombuffer(data, np.uint8).reshape(-1, HASHES, HASH_BYTES)
         gray_levels += np.frombuffer(b"".join(histograms), "<i4").reshape(-1, BINS).sum(axis=0, dtype=np.int64)
     for row, facts in files.refused.items():  # too large to be read: without a picture
         _set_plain(plain, [row], [{name: getattr(facts, name) for name in _PLAIN}])

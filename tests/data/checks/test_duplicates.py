@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from chestfed.data.checks.duplicates import NEAR, choose_limit, find_first, near_pairs
-from chestfed.data.checks.facts import perceptual_hash
+from chestfed.data.checks.facts import HASH_BYTES, HASHES, near_hashes
 from chestfed.data.images.decode import decode
 from chestfed.data.images.preprocess import Preprocess
 from tests.cases import each
@@ -36,20 +36,24 @@ def test_exactly_the_near_pairs_are_found(seed: int) -> None:
         hashes[place + 300] = np.packbits(bits)
     distance = apart(hashes)
     expected = np.argwhere(np.triu(distance <= NEAR, 1))
-    pairs, bits_apart = near_pairs(hashes)
+    pairs, bits_apart = near_pairs(hashes[:, None])
     np.testing.assert_array_equal(pairs, expected)
     np.testing.assert_array_equal(bits_apart, distance[tuple(expected.T)])
 
 
 def test_equal_hashes_pair_with_first() -> None:
-    pairs, bits = near_pairs(np.zeros((2000, 32), np.uint8))
+    pairs, bits = near_pairs(np.zeros((2000, 3, 32), np.uint8))
     assert pairs.tolist() == [[0, place] for place in range(1, 2000)]
     assert not bits.any()
 
 
 def test_no_hash_has_no_pair() -> None:
-    pairs, bits = near_pairs(np.zeros((0, 32), np.uint8))
+    pairs, bits = near_pairs(np.zeros((0, 3, 32), np.uint8))
     assert (pairs.shape, bits.shape) == ((0, 2), (0,))
+
+
+def hash_film(square: np.ndarray) -> np.ndarray:
+    return np.frombuffer(near_hashes(square), np.uint8).reshape(HASHES, HASH_BYTES)
 
 
 def films(folder: Path) -> list[Path]:
@@ -59,17 +63,16 @@ def films(folder: Path) -> list[Path]:
 @pytest.mark.slow
 def test_copies_are_near_phantoms_not(tiny_hospitals: Path) -> None:
     preprocess = Preprocess()
-    hashes = np.array(
-        [np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in films(tiny_hospitals)]
-    )
+    hashes = np.array([hash_film(preprocess.apply(decode(film))) for film in films(tiny_hospitals)])
     assert len(hashes) > 200
     assert len(near_pairs(hashes, choose_limit(synthetic=True))[0]) == 0
     for place, film in enumerate(films(tiny_hospitals)[::20]):
         gray = decode(film)
         half = np.asarray(Image.fromarray(gray).resize((gray.shape[1] // 2, gray.shape[0] // 2), Image.Resampling.BOX))
         darker = (255 * (gray / 255) ** 0.8).astype(np.uint8)
-        for copy in (half, darker):
-            copied = np.frombuffer(perceptual_hash(preprocess.apply(copy)), np.uint8)
+        turned = [np.asarray(Image.fromarray(gray).rotate(degrees, Image.Resampling.BICUBIC)) for degrees in (-4, 4)]
+        for copy in (half, darker, *turned):
+            copied = hash_film(preprocess.apply(copy))
             assert len(near_pairs(np.stack([hashes[20 * place], copied]))[0]) == 1
 
 
@@ -80,6 +83,6 @@ def test_no_two_patients_real_films_are_near() -> None:
         pytest.skip("no real films: set CHESTFED_DATA to the folder that holds chestxray8_sample/")
     names = films(folder)[::2]
     preprocess = Preprocess()
-    hashes = np.array([np.frombuffer(perceptual_hash(preprocess.apply(decode(film))), np.uint8) for film in names])
+    hashes = np.array([hash_film(preprocess.apply(decode(film))) for film in names])
     patients = [film.name.split("_")[0] for film in names]
     assert all(patients[image] == patients[other] for image, other in near_pairs(hashes)[0])

@@ -62,6 +62,8 @@ COPIES = {
     "gamma": lambda gray: (255 * (gray / 255) ** 0.6).astype(np.uint8),
     "inverted": lambda gray: 255 - gray,
     "rotated": lambda gray: np.asarray(Image.fromarray(gray).rotate(1.5, Image.Resampling.BICUBIC)),
+    "turned": lambda gray: np.asarray(Image.fromarray(gray).rotate(5, Image.Resampling.BICUBIC)),
+    "cropped": lambda gray: gray[4:-4, 4:-4],
 }
 
 
