@@ -85,10 +85,10 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
     examples = []
     if first is not None:
         together = len(shown) == len(waiting) <= _TOGETHER and sum(not row.proposal for row in shown) < 2
-        offered, more = (shown, "") if together else ([first], " ...")
+        offered, rest = (shown, "") if together else ([first], " ...")
         for word in [first.proposal] if first.proposal else _MEANINGS.get(first.kind, ("MEANING",)):
             meanings = [row.proposal or word for row in offered]
-            examples.append(offer_codes(key, [row.value for row in offered], meanings) + more)
+            examples.append(offer_codes(key, [row.value for row in offered], meanings) + rest)
     proposal.ask(f"{what}: what do these values mean? {values}", *examples, *others)
 
 

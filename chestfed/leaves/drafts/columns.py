@@ -51,8 +51,8 @@ def propose_patient(proposal: Proposal) -> None:
     if proposal.is_in_path("patient"):
         return
     answer, paths = proposal.get_answer("patient"), list_paths(proposal)
-    places = {FOLDER: find_folder(paths), PREFIX: find_prefix(paths)}
-    folder = None if places[FOLDER] is None else paths.str.extract(places[FOLDER][0], expand=False)
+    folder = find_folder(paths)
+    places = {FOLDER: folder, PREFIX: find_prefix(paths)}
     if answer in places:
         place = places[answer]
         if place is None:
@@ -88,7 +88,7 @@ def propose_patient(proposal: Proposal) -> None:
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
     choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
-    if folder is not None and are_years(folder.dropna().unique()):
+    if folder is not None and are_years(paths.str.extract(folder[0], expand=False).dropna().unique()):
         choices = [choice for choice in choices if not choice.startswith(option("--column", f"patient={FOLDER}"))]
     proposal.ask(
         f"patient: {why}. Without patients, images of one person may be in both training and test",

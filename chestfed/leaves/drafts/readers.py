@@ -62,11 +62,11 @@ def choose_groups(
     is_agreed = len(agreed) == 1 and {*agreed[0].values()} == everything and len(agreed[0]) == len(everything)
     if is_agreed and len(groups) > 1 and proposal.answers.raters is None:
         columns |= {disease: [name] for name, disease in agreed[0].items()}
-        single = [name for names in groups.values() for name in names if name not in agreed[0]]
-        proposal.pending |= {*single}
+        other = [name for names in groups.values() for name in names if name not in agreed[0]]
+        proposal.pending |= {*other}
         proposal.first.append(
             f"labels are what annotators agreed on ({', '.join(agreed[0])}), not what each of them saw; not read: "
-            f"{', '.join(single)}"
+            f"{', '.join(other)}"
         )
         return {}
     if rivals and proposal.answers.raters is None:

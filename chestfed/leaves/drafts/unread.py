@@ -148,10 +148,10 @@ def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list
         answers.insert(0 if names_split(name) else 1, split)
     if "finding" in proposal.columns and not is_constant(proposal.frame[name].fillna(""), proposal.image):
         answers.append(f"{option('--column', f'value={name}')} (whether the finding of the row is present)")
-    split, share = _count_split(proposal, proposal.frame[name])
+    number, share = _count_split(proposal, proposal.frame[name])
     years = are_years(proposal.frame[name].dropna().unique())
     if share >= _MOSTLY and proposal.get_answer("site") is None and not years:
-        text = f"{split:,} patient numbers occur at several of its values: different persons"
+        text = f"{number:,} patient numbers occur at several of its values: different persons"
         answers.append(f"{option('--column', f'site={name}')} ({text})")
     return answers
 
