@@ -341,6 +341,29 @@ def test_torn_line_is_named_and_numbers_go_on(tmp_path: Path, left: int) -> None
     assert texts[-1] == "after"
 
 
+def test_full_disk_tears_no_other_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written of a line before the disk was full is named by the next one."""
+    log = open_log(hospital_with(tmp_path))
+    log.info("before")
+    file, dumps = tmp_path / "state" / "hospital.log", json.dumps
+
+    def fill(value: Any) -> str:
+        if "chain" in value:
+            with file.open("a") as half:
+                half.write(dumps(value)[:40])
+            raise OSError(28, "No space left on device")
+        return dumps(value)
+
+    with monkeypatch.context() as full:
+        full.setattr("chestfed.leaves.federation.hospital.log.json.dumps", fill)
+        log.info("lost")
+    log.info("after")
+    log.handlers.pop().close()
+    found = audit(file.parent)
+    assert (found.problems, found.lines) == ([], 3)
+    assert "line 2 was begun and not ended" in json.loads(file.read_text().splitlines()[1])["text"]
+
+
 def test_damaged_end_of_the_log_stays(tmp_path: Path) -> None:
     file = write_log(tmp_path, ["a b", "b c"])
     file.write_text(file.read_text().splitlines()[0] + "\nedited\n")
@@ -395,7 +418,7 @@ def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
         participant(Parcel({"kind": "nothing", "to": "padchest", "study": asked.values["study"]}))
     open_log(hospital).handlers.pop().close()  # it is started again
     found = audit(hospital.path("state"))
-    assert found.missed == {"not answered": 199, "answered, and no work": 50}
+    assert found.missed == {"not answered": 199, "answered, to greet or begin": 50}
     (study,) = found.studies
     assert found.problems == []
     assert study.requests["greet"] == 100

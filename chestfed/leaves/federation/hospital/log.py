@@ -91,7 +91,9 @@ class Chain(logging.Handler):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.file, self.number, self.head, self._torn = folder / LOG, 0, "", b""
-        self._allowances = {kind: Allowance() for kind in ("of no study", "not answered", "answered, and no work")}
+        self._allowances = {
+            kind: Allowance() for kind in ("of no study", "not answered", "answered, to greet or begin")
+        }
         for file in reversed([file for file in list_files(folder) if file.exists() and file.stat().st_size]):
             last, torn = _read_end(file)
             if file == self.file:
@@ -125,7 +127,7 @@ class Chain(logging.Handler):
         answered = agreed and entry["outcome"] == "answered"
         if "request" not in entry or (answered and entry["request"] not in _READY):
             return True
-        kind = "answered, and no work" if answered else "not answered" if agreed else "of no study"
+        kind = "answered, to greet or begin" if answered else "not answered" if agreed else "of no study"
         return self._allowances[kind].take()
 
     def _write_missed(self, kinds: Iterable[str]) -> None:
@@ -134,16 +136,18 @@ class Chain(logging.Handler):
                 self._write({"time": time.strftime(_TIME), "missed": missed, "kind": kind})
 
     def _write(self, entry: dict[str, Any]) -> None:
-        """Add a line; a full disk is reported in one line, and what was written of it is taken back."""
+        """Add a line, after one that says what became of a torn one; a full disk is reported in one line."""
         try:
             if self._torn:
                 torn, self._torn = self._torn, b""
                 os.truncate(self.file, self.file.stat().st_size - len(torn))
-                text = f"line {self.number + 1} was begun and not ended, by a kill or without power: "
+                text = f"line {self.number + 1} was begun and not ended, by a kill, without power or on a full disk: "
                 self._add({"time": entry["time"], "text": _cut(text + torn.decode(errors="replace"))})
             self._add(entry)
         except OSError as error:
             sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
+            with suppress(OSError):
+                self._torn = _read_end(self.file)[1]
 
     def _add(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
@@ -151,14 +155,8 @@ class Chain(logging.Handler):
             self.file.rename(self.file.with_name(f"{LOG}.{max(full, default=0) + 1}"))
         line = {"line": self.number + 1, **entry}
         chain = link(self.head, line)
-        size = self.file.stat().st_size if self.file.exists() else 0
-        try:
-            with self.file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**line, "chain": chain}) + "\n")
-        except OSError:
-            with suppress(OSError):
-                os.truncate(self.file, size)
-            raise
+        with self.file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**line, "chain": chain}) + "\n")
         self.number, self.head = self.number + 1, chain
 
 
