@@ -61,7 +61,7 @@ FEATURES: Final = {
     "leaderboard": Feature(r"leaderboard", ("leaves/leaderboard",)),
     "drafts": Feature(r"\bdrafts?\b|site_new", ("leaves/drafts",)),
     "federation over hospitals": Feature(r"leaves\.federation|\bParticipant\b|Flower\b", ("leaves/federation",)),
-    "transfer of thresholds": Feature(r"[Tt]hreshold_?[Tt]ransfer|thresholds_at|\btransfer\b", ("leaves/thresholds",)),
+    "transfer of thresholds": Feature(r"judge_transfer|judge_folds|transfer\.csv", ("leaves/thresholds",)),
 }
 
 
