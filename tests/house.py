@@ -35,7 +35,7 @@ class Feature:
 
 
 FEATURES: Final = {
-    "held-out sites": Feature(r"held_out\b", ("studies/designs/held_out", "results/tables/clients/held_out")),
+    "held-out sites": Feature(r"held_out\b", ("studies/designs/held_out", "results/tables/presentations/held_out")),
     "subsets": Feature(r"\bsubsets\b|Shapley", ("leaves/subsets", "results/evaluation/joining/contributions")),
     "target images": Feature(r"target_images", ("studies/designs/target_images",)),
     "alternatives": Feature(r"\balternatives\b", ("studies/designs/alternatives", "studies/experiment/alternatives")),

@@ -14,9 +14,9 @@ from chestfed.results.evaluation.joining.planning import SEED_DEVIATION
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, POWER
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
-from chestfed.results.tables.frames import Results, get_interval, group_rows, read_seeds
+from chestfed.results.tables.frames import Results, get_interval, read_seeds
 from chestfed.results.tables.grid import count_images, number, p_value, pair, signed
-from chestfed.results.tables.sentences import average_seen
+from chestfed.results.tables.presentations import find_presentation
 
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Significance level of a difference.
@@ -58,8 +58,8 @@ class Answer:
 
 def answer_study(results: Results) -> Answer:
     """The answer of one study or of several together."""
-    if len(results.view("held_out")):
-        return _answer_held_out(results)
+    if own := find_presentation(results):
+        return own.answer(results)
     if results.in_groups:
         return _answer_along(results)
     means = results.list_estimates("study", disease="mean")
@@ -356,13 +356,6 @@ def summarize_seeds(results: Results) -> pd.DataFrame:
     return pd.DataFrame({"median": median, "seeds": parts.size(), "broken": parts.sum()})
 
 
-def _answer_held_out(results: Results) -> Answer:
-    rows = results.list_estimates("held_out", disease="mean", takes_part=False)
-    texts = [f"{row['model']} {number(row['auc'])}" for row in rows]
-    question = "How good is a model at a hospital that it was not trained at?"
-    return Answer(question, f"Mean AUC at each site when it is held out: {', '.join(texts)}.")
-
-
 def _count(value: int) -> str:
     return _WORDS[value] if value < len(_WORDS) else f"{value:,}"
 
@@ -399,13 +392,3 @@ def list_metrics(results: Results) -> dict[str, float | None]:
 def _name_metric(row: EstimateRow | DifferenceRow) -> str:
     """The model of a row, without the sign that MLflow does not allow in names."""
     return row["model"].replace("=", "")
-
-
-def list_held_out_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each held-out site, and of its model on the sites that it was trained on."""
-    values: dict[str, float | None] = {}
-    for rows in group_rows(results.list_estimates("held_out"), "model"):
-        held_out_row = next(row for row in rows if not row["takes_part"] and row["disease"] == "mean")
-        values[f"held_out_auc_mean_{held_out_row['model']}"] = held_out_row["auc"]
-        values[f"trained_on_auc_mean_{held_out_row['model']}"] = (average_seen(rows) or [None])[-1]
-    return values

@@ -10,13 +10,12 @@ import pandas as pd
 
 from chestfed._version import __version__
 from chestfed.core.diseases import format_title
-from chestfed.results.evaluation.estimates import mean_of
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.training_seeds import REFERENCES
-from chestfed.results.tables.columns import EstimateRow
 from chestfed.results.tables.frames import Results, group_rows, list_difference_rows, read_seeds
 from chestfed.results.tables.grid import number
+from chestfed.results.tables.presentations import find_presentation
 
 #: The meaning of intervals and p values over training seeds, and of their correction.
 OVER_SEEDS: Final = (
@@ -52,21 +51,13 @@ def list_compared(results: Results, view: str) -> list[str]:
     return [model for model in results.view(view)["model"].unique() if model in compared]
 
 
-def average_seen(rows: Sequence[EstimateRow]) -> list[float | None]:
-    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
-    names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
-    seen = [row for row in rows if row["takes_part"]]
-    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
-    return [*diseases, mean_of(diseases)] if seen else []
-
-
 def describe_chance(results: Results) -> str:
     """Which models order the images of a hospital they were trained at worse than chance; empty if none does.
 
     Diseases are named if their interval is below one half.
     """
-    view = next((name for name in ("held_out", "hospitals") if len(results.view(name))), "study")
-    below = []
+    own, below = find_presentation(results), []
+    view = own.name if own else "hospitals" if len(results.view("hospitals")) else "study"
     if view == "study" and results.about.get("held_out"):
         return ""
     for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "place", "model"):
@@ -74,8 +65,8 @@ def describe_chance(results: Results) -> str:
             continue
         clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
         names = f" ({', '.join(clear)}: 95% interval below 0.5)" if clear else ""
-        place = f"{' held out,' if view == 'held_out' else ''} at {mean['place']}" if mean["place"] else ""
-        below.append(f"{mean['model']}{place} {number(mean['auc'])}{names}")
+        model = own.model.format(mean["model"]) if own else mean["model"]
+        below.append(f"{model}{' at ' * bool(mean['place'])}{mean['place']} {number(mean['auc'])}{names}")
     if not below:
         return ""
     return (

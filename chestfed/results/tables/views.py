@@ -15,7 +15,7 @@ from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.tables.answer import state_gains
-from chestfed.results.tables.clients.batch_norm import describe_held_out, describe_statistics
+from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
 from chestfed.results.tables.columns import SHOWN_BELOW, DifferenceRow, EstimateRow
@@ -32,7 +32,8 @@ from chestfed.results.tables.grid import (
     rich_table,
     signed,
 )
-from chestfed.results.tables.sentences import HOLM, average_seen, describe_test, list_compared, list_references
+from chestfed.results.tables.presentations import find_presentation
+from chestfed.results.tables.sentences import HOLM, describe_test, list_compared, list_references
 from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ def describe_aucs(results: Results) -> str:
     about = results.about
     by_k = " by number of clients" if results.by_k else ""
     where = f"AUC {about['where']}{by_k}: {results.scored}, {about['model']}"
-    spread = f"In brackets: {_name_interval(results, 'study')}, over the test patients."
+    spread = f"In brackets: {name_interval(results, 'study')}, over the test patients."
     if len(results.seeds) > 1:
         spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
     sums = "" if results.curves.empty else " Sums over all clients."
@@ -122,7 +123,7 @@ def describe_aucs(results: Results) -> str:
     return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
 
 
-def _name_interval(results: Results, view: str) -> str:
+def name_interval(results: Results, view: str) -> str:
     name = results.view(view)["interval_method"].iloc[0]
     return f"{METHODS[name].about} ({name}): {METHODS[name].references[0]}"
 
@@ -131,12 +132,6 @@ def list_undefined(results: Results, view: str = "study") -> list[str]:
     """The diseases without an AUC, each with its reason."""
     rows = [row for row in results.list_estimates(view) if row["auc"] is None and row["disease"] != "mean"]
     return list(dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows))
-
-
-def list_undefined_held_out(results: Results) -> list[str]:
-    """The same at the held-out sites, with the site."""
-    rows = results.list_estimates("held_out", takes_part=False)
-    return [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows if row["auc"] is None]
 
 
 def list_left_out(results: Results) -> list[str]:
@@ -317,37 +312,16 @@ def describe_hospitals(results: Results, view: str) -> str:
     return f"{about}. {numbers}{outside}{without} {describe_statistics(results.about['batch_norm'])}".strip()
 
 
-# ---- held-out sites ----------------------------------------------------------------------------------------------
-
-
-def make_held_out_grid(results: Results, digits: int = 3) -> Grid:
-    """Two lines per held-out site: its own, and the mean over the sites that were trained on."""
-    lines, diseases = Rows(), list[str]()
-    for rows in group_rows(results.list_estimates("held_out"), "model"):
-        held_out_rows = drop_single_mean([row for row in rows if not row["takes_part"]])
-        cells: list[str | Cell] = [f"{held_out_rows[0]['images']:,}"]
-        for row in held_out_rows:
-            counts = () if row["positives"] is None else (f"{row['positives']}+ / {row['negatives']}-",)
-            cell = make_auc_cell(row, digits)
-            cells.append(replace(cell, below=(*cell.below, *counts)))
-        lines.append((rows[0]["model"], cells))
-        diseases = [format_title(row["disease"]) for row in held_out_rows]
-        if means := average_seen(rows):
-            lines.append(("  sites trained on", ("", *map(number, drop_single_mean(means))), "seen"))
-    return make_grid("held-out", "", ("held out", "images", *diseases), lines)
-
-
 # ---- a terminal --------------------------------------------------------------------------------------------------
 
 
 def render_tables(results: Results) -> RenderableType:
     """All views for a terminal, which the answer follows."""
     mark = results.origin.mark + results.title
-    if len(results.view("held_out")):
-        table = rich_table(make_held_out_grid(results, 2), mark, _describe_held_out(results), dim=["seen"])
-        texts = list_undefined_held_out(results)
+    if own := find_presentation(results):
+        texts = own.list_missing(results)
         notes = [f"Not defined (and left out of the mean): {'; '.join(texts)}"] if texts else []
-        return Group(table, *map(Text, notes))
+        return Group(own.render(results), *map(Text, notes))
     parts: list[RenderableType] = [
         rich_table(make_auc_grid(results, digits=2), mark, describe_aucs(results), dim=["paper"]),
         *map(Text, list_notes(results)),
@@ -370,16 +344,6 @@ def render_tables(results: Results) -> RenderableType:
     if fairness := make_fairness_grid(results.view("hospitals")):
         parts.append(rich_table(fairness, fairness.caption))
     return Group(*parts)
-
-
-def _describe_held_out(results: Results) -> str:
-    about = results.about
-    where = f"AUC, {about['protocol']}, {about['model']}"
-    return (
-        f"{where}. In brackets: {_name_interval(results, 'held_out')}, over patients of the held-out site. Below, of "
-        "the same model: the mean of the AUCs on held-out patients of the sites it was trained on. "
-        f"{describe_held_out(about['batch_norm'])}"
-    )
 
 
 def describe_stage_1(results: Results) -> str:

@@ -12,9 +12,9 @@ from chestfed.core.errors import ConfigError, nearest
 from chestfed.core.provenance import Origin
 from chestfed.data.sites import load_site_config
 from chestfed.learning.models import name_network
-from chestfed.results.tables.answer import answer_study, list_held_out_metrics
-from chestfed.results.tables.clients.held_out import Fold, collect_folds, write_folds
+from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.frames import About
+from chestfed.results.tables.presentations.held_out import Fold, collect_folds, list_fold_metrics, write_folds
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Variant
 from chestfed.studies.experiment.device import Machine
@@ -56,7 +56,7 @@ class HeldOutDesign(Design):
             str(answer_study(results)),
             tuple(one.result for one in done),
             results,
-            summary=Summary(name, results.origin, folder, list_held_out_metrics(results), folders),
+            summary=Summary(name, results.origin, folder, list_fold_metrics(results), folders),
         )
 
 

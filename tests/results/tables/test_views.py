@@ -21,10 +21,9 @@ from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.estimates import Estimate
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.tables import settings
-from chestfed.results.tables.answer import list_held_out_metrics
-from chestfed.results.tables.clients.held_out import Fold, collect_folds, write_folds
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results, Row, list_estimates, make_differences, make_estimates
+from chestfed.results.tables.presentations.held_out import Fold, collect_folds, list_fold_metrics, write_folds
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_chance
 from chestfed.results.tables.views import make_auc_grid, render_tables
@@ -179,7 +178,7 @@ def test_held_out_sites_are_beside_seen_ones(tmp_path: Path) -> None:
     for words in ("SYNTHETIC hospitals", "1,234", "0.700", "[0.40, 0.90]", "3+ / 5-", "sites trained on", "0.850"):
         assert words in text
     assert "a, Mass: a does not label it" in text
-    assert list_held_out_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})
+    assert list_fold_metrics(results) == pytest.approx({"held_out_auc_mean_a": 0.7, "trained_on_auc_mean_a": 0.725})
 
 
 def test_settings_say_what_differs() -> None:

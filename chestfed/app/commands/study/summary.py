@@ -16,9 +16,10 @@ from chestfed.results.tables.answer import Answer, find_gain_view, list_few, sum
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
-from chestfed.results.tables.sentences import average_seen, describe_chance
+from chestfed.results.tables.presentations import find_presentation
+from chestfed.results.tables.sentences import describe_chance
 from chestfed.results.tables.settings import state_settings
-from chestfed.results.tables.views import list_left_out, list_undefined, list_undefined_held_out
+from chestfed.results.tables.views import list_left_out, list_undefined
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
@@ -47,8 +48,8 @@ def _plain(text: str) -> str:
 
 
 def _make_table(results: Results) -> Table:
-    if len(results.view("held_out")):
-        return _list_held_out(results)
+    if own := find_presentation(results):
+        return own.summarize(results)
     if results.in_groups:
         models = list(results.view("alternatives")["model"].unique())
         return _list_hospitals(results, models, "alternatives") if models else _list_methods(results)
@@ -113,17 +114,6 @@ def _list_methods(results: Results) -> Table:
     return text_table("", ("method",), heads, rows, light=True)
 
 
-def _list_held_out(results: Results) -> Table:
-    rows = []
-    for part in group_rows(results.list_estimates("held_out"), "model"):
-        mean = next(row for row in part if row["disease"] == "mean" and not row["takes_part"])
-        interval = f" {pair(get_interval(mean))}".rstrip()
-        seen = (average_seen(part) or [None])[-1]
-        rows.append([mean["model"], f"{mean['images']:,}", f"{number(mean['auc'])}{interval}", number(seen)])
-    heads = ("images", "mean AUC, held out", "at sites trained on")
-    return text_table("", ("site",), heads, rows, light=True)
-
-
 def _lay_out(head: str, models: Sequence[str], rows: Sequence[Sequence[str]], change: str = "change") -> Table:
     table = text_table("", (head,), (*models, change, _INTERVAL), rows)
     table.box, table.pad_edge = None, False
@@ -151,8 +141,8 @@ def _explain_brackets(results: Results) -> str:
 
 def _list_missing(results: Results) -> str:
     """What a mean is without."""
-    if len(results.view("held_out")):
-        undefined = list_undefined_held_out(results)
+    if own := find_presentation(results):
+        undefined = own.list_missing(results)
     else:
         undefined = list_undefined(results) + list_left_out(results)
         undefined += [f"{text}: {LEAST_PATIENTS} are needed" for text in list_few(results)]

@@ -27,13 +27,6 @@ def describe_statistics(statistics: Statistics | None, whose: str = "each hospit
     return f"Scored with {sources[statistics]}."
 
 
-def describe_held_out(statistics: Statistics | None) -> str:
-    """The same of a table of held-out sites, whose models have `statistics` at the sites trained on."""
-    if statistics != "own":
-        return describe_statistics(statistics)
-    return f"{describe_statistics('own', whose='their')[:-1]} at sites trained on, averaged ones at the held-out site."
-
-
 def read_statistics(model: Path, configuration: Mapping[str, Any]) -> Statistics | None:
     """Those of a study with this configuration; None if the model file is missing or has no batch normalization.
 
