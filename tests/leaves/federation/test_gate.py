@@ -493,6 +493,18 @@ def test_watchdog_bites_an_idle_node() -> None:
     assert bites == [False, False, False, False, False, True, False]
 
 
+def test_watchdog_waits_longer_each_time() -> None:
+    from chestfed.leaves.federation.hospital import taking_part
+
+    clock, status = Clock(), "registered"
+    watchdog, bites = taking_part.Watchdog(lambda: status, clock.monotonic), list[int]()
+    for second in range(31):
+        status = "online" if second == 14 else "registered"
+        clock.sleep(taking_part.WATCH)
+        bites += [second] * watchdog.bites()
+    assert bites == [1, 5, 13, 16, 20, 28]
+
+
 LIVING = """
 import sys, threading, time
 from chestfed.leaves.federation.flower import interior, node

@@ -25,8 +25,9 @@ Say = Callable[[str], object]
 #: Seconds between two starts of the node, once it has ended by itself.
 _AGAIN = 5.0
 #: Seconds without work after which the server is asked whether it counts this hospital as online, and how often in a
-#: row it says no before the node is started again.
-WATCH, TIMES = 30.0, 2
+#: row it says no before the node is started again; twice as often after each start that did not help, up to `MOST`:
+#: where a start takes longer than that, another one would not end either.
+WATCH, TIMES, MOST = 30.0, 2, 32
 
 
 def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, connect: bool = False) -> None:
@@ -113,7 +114,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
         def answer(question: Parcel | WireError) -> Parcel:
             reply = participant(question)
-            watchdog.reset()
+            watchdog.calm()
             return reply
 
         answer_messages(Interfaces(f"127.0.0.1:{node.port}", None), node.secret, answer, stopped)
@@ -133,10 +134,15 @@ class Watchdog:
 
     def __init__(self, ask: Callable[[], str], clock: Callable[[], float] = time.monotonic) -> None:
         self._ask, self._clock = ask, clock
+        self.calm()
+
+    def calm(self) -> None:
+        """The node works."""
+        self._times = TIMES
         self.reset()
 
     def reset(self) -> None:
-        """The node works, or was started just now."""
+        """The node was started just now."""
         self._next, self._offline = self._clock() + WATCH, 0
 
     def bites(self) -> bool:
@@ -144,9 +150,13 @@ class Watchdog:
         if self._clock() < self._next:
             return False
         self._next = self._clock() + WATCH
-        self._offline = self._offline + 1 if self._ask() in ("offline", "registered") else 0
-        if self._offline < TIMES:
+        status = self._ask()
+        if status == "online":
+            self.calm()
+        self._offline = self._offline + 1 if status in ("offline", "registered") else 0
+        if self._offline < self._times:
             return False
+        self._times = min(2 * self._times, MOST)
         self.reset()
         return True
 
