@@ -17,7 +17,9 @@ from typing import Final
 MARKER: Final = "SYNTHETIC.txt"
 #: Files of these endings are listed with their sizes; of all others the content counts: they hold names and labels.
 _PICTURES: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
-_DIGEST: Final = re.compile(r"^digest: (\d+) files, ([0-9a-f]{32})$", re.MULTILINE)
+_DIGEST: Final = re.compile(r"^digest: ([1-9]\d*) files, ([0-9a-f]{32})$", re.MULTILINE)
+#: Files that a system adds to folders; any other hidden file counts.
+_OF_THE_SYSTEM: Final = (".DS_Store", ".directory")
 
 
 def write_marker(folder: Path, text: str) -> None:
@@ -33,7 +35,10 @@ def find_marker(folder: Path, above: int = 1) -> Path | None:
 
 
 def is_phantoms(folder: Path, above: int = 1) -> bool:
-    """Whether a folder belongs to bundled phantoms: the marker found for it has the digest of the files around it."""
+    """Whether a folder belongs to bundled phantoms: the marker found for it has the digest of the files around it.
+
+    All files count, those in hidden folders too.
+    """
     marker = find_marker(folder, above)
     try:
         stated = marker and _DIGEST.search(marker.read_text(encoding="utf-8"))
@@ -50,12 +55,11 @@ def is_phantoms(folder: Path, above: int = 1) -> bool:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """Paths below the folder, without the marker and what the system hides, such as `.DS_Store`."""
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
+    """Paths below the folder, without the marker and what the system adds."""
+    for place, _, files in os.walk(folder, followlinks=True):
         for name in files:
             path = Path(place, name).relative_to(folder).as_posix()
-            if path != MARKER and not name.startswith("."):
+            if path != MARKER and name not in _OF_THE_SYSTEM:
                 yield path
 
 

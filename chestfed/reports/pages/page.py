@@ -151,7 +151,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         explanations=_explain(results),
         chance=describe_chance(results),
         at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
-        fairness=make_fairness_grid(results.view("hospitals")),
+        fairness=make_fairness_grid(results),
         versions=_versions(results.about["versions"]),
         figures=figures,
         **values,

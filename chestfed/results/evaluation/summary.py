@@ -50,8 +50,8 @@ _ENDS = ("low", "high", "over_diseases", "reason")
 MISSING = "missing"
 #: What tables of groups say of a disease with few patients.
 FEW = (
-    f"few: under {LEAST_PATIENTS} patients with the disease, or without it, in that group; the means of a column's "
-    "groups are over the same diseases, those that are few in none of its groups with a mean"
+    f"few: in this group, or another one of its column, fewer than {LEAST_PATIENTS} patients have the disease or are "
+    "without it; all means of a column are over the same diseases, the others"
 )
 
 

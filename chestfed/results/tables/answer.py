@@ -170,8 +170,8 @@ def list_few(results: Results) -> list[str]:
     texts = []
     for row in few:
         counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
-        least = " and ".join(f"{n} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS)
-        texts.append(f"{format_title(row['disease'])}, which {least or 'too few'} of the test patients decide")
+        least = [f"{n} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
+        texts.append(f"{format_title(row['disease'])} ({' and '.join(least) or 'too few'} among the test patients)")
     return list(dict.fromkeys(texts))
 
 
@@ -192,10 +192,11 @@ def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:
         return {"advice": text, "seeds": needed}
     if times is None:
         return {}
-    text = f"{size} is not seen with any number of training seeds on these test patients"
+    size = f"a difference as large as this, {abs(mean['difference']):.3f},"
+    text = f"No number of training seeds shows {size} on these test patients with {POWER:.0%} power"
     if needed is not None:
         patients = f"{times * mean['patients']:,.0f} in place of {mean['patients']:,}"
-        text += f": it takes {patients}, and {needed:,} seeds ({POWER:.0%} power{assumed})"
+        text += f": it takes {patients}, and {needed:,} seeds{assumed}"
     return {"advice": f"{text}."}
 
 
@@ -230,10 +231,13 @@ def state_gains(results: Results, view: str = "") -> str:
     """Who gains and who loses against its own data, on each hospital's own held-out patients.
 
     Where own data was not trained, whose AUC rises or falls between the first model and the last: what the hospital
-    would have without the others is then not known, but for a target that was alone at K=1. Empty without a comparison.
+    would have without the others is then not known, but for a target that was alone at K=1. Empty without a comparison,
+    and for the view `hospitals` where own data was trained.
     """
-    view = view or find_gain_view(results)
-    texts = []
+    told = find_gain_view(results)
+    view, texts = view or told, list[str]()
+    if view == "hospitals" != told:
+        return ""
     compared = set(results.gains(view)["model"])
     for model in [name for name in results.view(view)["model"].unique() if name in compared]:
         rows = results.list_differences(view, disease="mean", model=model)

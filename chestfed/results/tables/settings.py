@@ -12,9 +12,11 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.provenance import Origin
-from chestfed.results.tables.frames import Row
+from chestfed.results.tables.columns import OWN_DATA
+from chestfed.results.tables.frames import Results, Row
 from chestfed.results.tables.grid import Grid, Rows, make_grid, number
 from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.titles import ALTERNATIVE_TITLES
 
 #: Settings of stage 2 that every method has, in the order of the table.
 _COMMON: Final = (
@@ -121,13 +123,18 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
     return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
 
 
-def make_fairness_grid(estimates: pd.DataFrame) -> Grid | None:
-    """A line per model, beside the first; see `summarize_hospitals`. None where hospitals were not scored apart."""
-    reference = next(iter(estimates["model"]), "")
-    summary = summarize_hospitals(estimates, reference)
+def make_fairness_grid(results: Results) -> Grid | None:
+    """A line per model, beside each hospital's own data, or the first model where that was not trained.
+
+    See `summarize_hospitals`. None where hospitals were not scored apart.
+    """
+    estimates = results.view("hospitals")
+    own = {row["place"]: row["auc"] for row in results.list_estimates("alternatives", disease="mean", kind=OWN_DATA)}
+    first = next(iter(estimates["model"]), "")
+    summary = summarize_hospitals(estimates, first, own)
     if summary.empty:
         return None
-    lines = []
+    lines, reference = [], ALTERNATIVE_TITLES[OWN_DATA] if own else first
     for name, worst, spread, losing, hospitals in summary.itertuples():
         lost = "-" if name == reference or np.isnan(losing) else f"{losing:.0%} of {hospitals}"
         lines.append((str(name), (number(worst), number(spread), lost)))
@@ -158,17 +165,23 @@ def _format(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def summarize_hospitals(estimates: pd.DataFrame, reference: str) -> pd.DataFrame:
+def summarize_hospitals(
+    estimates: pd.DataFrame, reference: str, own: Mapping[str, float | None] | None = None
+) -> pd.DataFrame:
     """Fairness over hospitals of each model: `worst`, `spread` and `losing`, by the mean AUC at each hospital.
 
     `estimates` are those of the view `hospitals`. Spread is the standard deviation over hospitals; losing the share of
-    hospitals at which the model is below the model `reference`. Empty with fewer than two hospitals.
+    hospitals at which the model is below the model `reference`, or below `own`, the AUC of each hospital's own data.
+    Empty with fewer than two hospitals.
     """
     rows = estimates[(estimates["disease"] == "mean") & estimates["auc"].notna()]
     if rows.empty or rows["place"].nunique() < 2:
         return pd.DataFrame(columns=["worst", "spread", "losing", "hospitals"])
     aucs = rows.pivot_table(index="model", columns="place", values="auc", sort=False)
-    below = aucs.lt(aucs.loc[reference]).where(aucs.notna()).mean(axis=1) if reference in aucs.index else np.nan
+    bars = pd.Series(own, dtype=float).reindex(aucs.columns) if own else None
+    if bars is None and reference in aucs.index:
+        bars = aucs.loc[[reference]].iloc[0]
+    below = np.nan if bars is None else aucs.lt(bars).where(aucs.notna() & bars.notna()).mean(axis=1)
     summary = {"worst": aucs.min(axis=1), "spread": aucs.std(axis=1), "losing": below, "hospitals": aucs.count(axis=1)}
     return pd.DataFrame(summary).rename_axis(index="method")
 

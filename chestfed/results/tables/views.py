@@ -341,7 +341,7 @@ def render_tables(results: Results) -> RenderableType:
             )
             below = state_gains(results, view), state_gate(results) if view == "alternatives" else ""
             parts += map(Text, filter(None, below))
-    if fairness := make_fairness_grid(results.view("hospitals")):
+    if fairness := make_fairness_grid(results):
         parts.append(rich_table(fairness, fairness.caption))
     return Group(*parts)
 

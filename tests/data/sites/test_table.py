@@ -107,7 +107,7 @@ def test_a_root_may_have_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("place", ["SYNTHETIC.txt", "../SYNTHETIC.txt"])
 def test_stray_marker_makes_nothing_public(tmp_path: Path, tiny_hospitals: Path, place: str) -> None:
     copied = (tiny_hospitals / "synthetic-chestxray8" / MARKER).read_bytes()
-    for marker in (b"", copied):
+    for marker in (b"", copied, b"digest: 0 files, cae66941d9efbd404e4d88758ea67670\n"):
         table = open_files(tmp_path, "chestxray8", {ENTRIES: HEADER + THREE, place: marker})
         assert not table.synthetic
         assert not table.phantoms
@@ -129,10 +129,11 @@ def test_phantoms_are_known_by_their_digest(tmp_path: Path, tiny_hospitals: Path
     assert table.title == "ChestXray8 (synthetic)"
     labels = next((tiny_hospitals / name).glob("Data_Entry*"))
     assert open_site(config, Path("/nowhere"), labels).phantoms
-    for change in ("labels", "picture", "another file"):
+    changed = {"labels": labels.name, "picture": "", "another file": "new.png", "hidden": ".real/new.png"}
+    for change, file_name in changed.items():
         shutil.copytree(tiny_hospitals / name, tmp_path / change / name)
-        file = tmp_path / change / name / (labels.name if change == "labels" else "new.png")
-        file = next(file.parent.rglob("*.png")) if change == "picture" else file
+        file = tmp_path / change / name / file_name if file_name else next((tmp_path / change).rglob("*.png"))
+        file.parent.mkdir(exist_ok=True)
         file.write_bytes(file.read_bytes() + b"\n" if file.exists() else b"")
         assert not open_site(config, tmp_path / change).phantoms
 

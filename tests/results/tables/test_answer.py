@@ -180,7 +180,7 @@ def test_one_class_has_no_findings() -> None:
     [
         (12, None, 12, "is seen with 12 training seeds"),
         (20, 3.0, None, "it takes 600 in place of 200, and 20 seeds"),
-        (None, math.inf, None, "is not seen with any number"),
+        (None, math.inf, None, "No number of training seeds shows"),
     ],
 )
 def test_advice_is_from_the_power(needed: int | None, times: float | None, seeds: int | None, words: str) -> None:
