@@ -74,14 +74,16 @@ def auc(
 ) -> pd.DataFrame:
     """AUC of each finding and their mean, with 95% intervals over patients.
 
-    Columns: finding, auc, low, high, positives, negatives, missing, reason (why a value is not defined).
+    Columns: finding, auc, low, high, positives, negatives, missing, reason (why a value is not defined), and in_mean:
+    the mean is over findings with at least `LEAST_PATIENTS` patients of each class.
     """
     scored = _take(scores, labels, patients, hospitals, findings)
     rows = []
     for estimate in auc_estimates(scored, Intervals(interval)):
         low, high = estimate.interval or (np.nan, np.nan)
-        rows.append((estimate.disease, estimate.value, low, high, *estimate.counts.values(), estimate.reason))
-    names = ["finding", "auc", "low", "high", "positives", "negatives", "missing", "reason"]
+        numbers = (estimate.value, low, high, *estimate.counts.values())
+        rows.append((estimate.disease, *numbers, estimate.reason, estimate.in_mean))
+    names = ["finding", "auc", "low", "high", "positives", "negatives", "missing", "reason", "in_mean"]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[4:7], "Int64"))
 
 
@@ -100,7 +102,7 @@ def compare(
     With lists of the same two or more training seeds, intervals and p values are over patients and seeds; with one
     array each, over patients, of these two models. `p_holm` is corrected over the findings, without the mean.
 
-    Columns: finding, auc_reference, auc_model, difference, low, high, p, p_holm, reason.
+    Columns: finding, auc_reference, auc_model, difference, low, high, p, p_holm, reason, in_mean (as of `auc`).
     """
     runs_reference, runs_model = (
         [_take(scores, labels, patients, hospitals, findings) for scores in _list_seeds(given)]
@@ -111,9 +113,10 @@ def compare(
     rows = []
     for d, p_holm in zip(differences, corrected, strict=True):
         low, high = d.interval or (np.nan, np.nan)
-        rows.append((d.disease, d.auc_reference, d.auc_model, d.difference, low, high, d.p, p_holm, d.reason))
-    names = ["finding", "auc_reference", "auc_model", "difference", "low", "high", "p", "p_holm", "reason"]
-    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[1:-1], float))
+        values = (d.auc_reference, d.auc_model, d.difference, low, high, d.p, p_holm)
+        rows.append((d.disease, *values, d.reason, d.in_mean))
+    names = ["finding", "auc_reference", "auc_model", "difference", "low", "high", "p", "p_holm", "reason", "in_mean"]
+    return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(names[1:-2], float))
 
 
 def contributions(

@@ -12,7 +12,7 @@ from chestfed.core.console import plural
 from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.joining.planning import SEED_DEVIATION
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, POWER
+from chestfed.results.evaluation.training_seeds import POWER
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, read_seeds
 from chestfed.results.tables.grid import count_images, number, p_value, pair, signed
@@ -280,7 +280,7 @@ def compare_models(rows: Sequence[DifferenceRow], *, patients_known: bool = True
     for row in means:
         difference = row["difference"] or 0.0
         if not difference and row["low"] == row["high"] == 0:
-            texts.append(f"{row['model']} gives the same scores as {row['reference']}: is it the same model twice?")
+            texts.append(f"{row['model']} gives the same scores as {row['reference']} (the same model twice?)")
             continue
         interval = f" {pair(get_interval(row), 3, signed)}".rstrip()
         test = "" if row["p"] is None else f", p {p_value(row['p'])}"
@@ -328,7 +328,7 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
         names = _join([*clear]) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
         tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)} after Holm's correction"
     elif not gains:
-        tested = f"no test: `--seeds {ENOUGH_SEEDS}` would test it" if seeds == 1 else "no test"
+        tested = "no test of one training run each: it takes several, `--seeds`" if seeds == 1 else "no test"
     elif all(row["p_holm"] is None for row in gains):
         tested = f"no test: {gains[0]['reason']}"
     else:

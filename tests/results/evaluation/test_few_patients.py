@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from chestfed import statistics
 from chestfed.results.evaluation.comparison import compare
 from chestfed.results.evaluation.estimates import auc_estimates
 from chestfed.results.evaluation.intervals import MethodName
@@ -41,6 +42,15 @@ def test_rare_disease_stays_out_of_the_mean(method: MethodName) -> None:
     assert of_mean.difference == of_effusion.difference
     if method == "obuchowski":
         assert (mean.interval, of_mean.interval) == (effusion.interval, of_effusion.interval)
+
+
+def test_frames_say_what_is_in_the_mean() -> None:
+    first, second = make_models(4)
+    for frame in (
+        statistics.auc(second.scores, second.labels),
+        statistics.compare(first.scores, second.scores, first.labels),
+    ):
+        assert frame["in_mean"].tolist() == [False, True, True]
 
 
 def test_patients_count_and_not_images() -> None:

@@ -47,8 +47,8 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
         say(console, describe_chance(results))
     repeat = f"Run it again with them: {_repeat(answer.seeds)}" if answer.seeds and not results.in_groups else ""
     console.print(render_summary(results, answer, repeat))
-    single = "runs" in results.about and len(results.seeds) == 1
-    model = f"model: k{results.view('study')['k'].max()}/{MODEL_FILE} in that folder" if single else ""
+    last = f"k{results.view('study')['k'].max()}/{MODEL_FILE}"
+    model = f"model: {last} in that folder" if (folder / last).is_file() else ""
     say(console, f"page: {command('report', folder)}")
     if more := "; ".join(filter(None, (model, "" if verbose else "all tables: --verbose"))):
         say(console, more)
