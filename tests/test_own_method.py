@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 import chestfed as api
 from chestfed.core.bundled import bundled
+from chestfed.learning.algorithms.variables import Point
 from chestfed.testing import check_algorithm, check_model, check_objective
 from tests.command_line import Called
 
@@ -128,3 +130,12 @@ def test_foreign_option_is_refused(here: Path, chestfed: Command, monkeypatch: p
         done = chestfed("study", *sets([setting]), "--dry-run")
         assert done.code == 1
         assert key in done.err
+
+
+def test_example_step_is_built_and_mixes(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(here))
+    spec = importlib.import_module("mixing").MIXING
+    assert spec.build({"server_mixing": 1.0}, 0) is None
+    before, after = Point(torch.zeros(3), torch.ones(1)), Point(torch.ones(3), torch.zeros(1))
+    mixed, _ = spec.build({"server_mixing": 0.25}, 0).move(before, after, None)
+    assert (mixed.primal.tolist(), mixed.dual.tolist()) == ([0.25] * 3, [0.75])

@@ -84,6 +84,7 @@ def power(
         chestfed power runs/mine-seed1-0123 runs/mine-seed2-4567 --difference 0.03 --comparisons 4
     """
     from chestfed.results.evaluation.joining.planning import find_seeds, find_times, tabulate
+    from chestfed.results.evaluation.training_seeds import POWER
 
     console, numbers = open_console(), _read_numbers(seeds)
     if all((path / "study.json").is_file() for path in study):
@@ -100,7 +101,8 @@ def power(
     say(console, f"{planned}\n{assumptions.source}; difference {difference:g}, {plural(comparisons, 'comparison')}")
     console.print(_lay_out(table, numbers))
     needed = find_seeds(assumptions, difference, comparisons=comparisons)
-    say(console, f"With this test set: {'no number of seeds shows it' if needed is None else plural(needed, 'seed')}.")
+    enough = "no number of seeds" if needed is None else plural(needed, "seed")
+    say(console, f"With this test set: {enough}, for {POWER:.0%} power.")
     for count in numbers:
         times = find_times(assumptions, difference, count, comparisons)
         text = "no number of patients shows it" if times is None else f"{times:.3g} times these test patients"

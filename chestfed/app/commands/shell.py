@@ -34,6 +34,7 @@ class Command(TyperCommand):
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
+        _fold_help()
         rare = (
             [] if ctx.meta.get(_ALL) else [item for item in self.params if getattr(item, "rich_help_panel", "") == RARE]
         )
@@ -44,6 +45,25 @@ class Command(TyperCommand):
         finally:
             for parameter in rare:
                 parameter.hidden = False  # type: ignore[attr-defined]
+
+
+def _fold_help() -> None:
+    """Break long words of help in a narrow terminal; Typer's table cuts keys and names of options."""
+    from rich.columns import Columns
+    from rich.console import Group
+    from rich.table import Table
+    from typer import rich_utils
+
+    def stack(cell: Any) -> Any:
+        return Group(*cell.renderables) if isinstance(cell, Columns) else cell  # columns in a cell cut, too
+
+    class Folded(Table):
+        def add_row(self, *cells: Any, **about: Any) -> None:
+            super().add_row(*map(stack, cells), **about)
+            for column in self.columns:
+                column.overflow = "fold"
+
+    rich_utils.Table = Folded  # type: ignore[misc]
 
 
 def _find_keys(name: str) -> list[str]:

@@ -40,7 +40,7 @@ def list_caches(given: Path, data: Path | None) -> list[Path]:
     """The folders of caches that there are: the given one, or all that `find_cache` may have chosen for this data."""
     if given != AUTO:
         return [given]
-    return [folder for folder in _list_usual(data) if folder.is_dir()]
+    return list({folder.resolve(): folder for folder in _list_usual(data) if folder.is_dir()}.values())
 
 
 def _list_usual(data: Path | None) -> Iterator[Path]:

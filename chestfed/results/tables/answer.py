@@ -195,7 +195,7 @@ def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:
     size = f"a difference as large as this, {abs(mean['difference']):.3f},"
     text = f"No number of training seeds shows {size} on these test patients with {POWER:.0%} power"
     if needed is not None:
-        patients = f"{times * mean['patients']:,.0f} in place of {mean['patients']:,}"
+        patients = f"{times * mean['patients']:,.0f} patients in place of {mean['patients']:,}"
         text += f": it takes {patients}, and {needed:,} seeds{assumed}"
     return {"advice": f"{text}."}
 

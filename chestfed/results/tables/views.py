@@ -45,10 +45,14 @@ TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gain
 
 
 def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
-    """An AUC, below it the columns of `SHOWN_BELOW` that have a value, or its interval with `digits` decimals."""
+    """An AUC; below it its interval with `digits` decimals, and the columns of `SHOWN_BELOW` that have a value.
+
+    Several seeds have `sd` in place of an interval.
+    """
     values = cast(Mapping[str, Any], row)
-    below = [form.format(values[name]) for name, form in SHOWN_BELOW.items() if values[name] is not None]
-    return Cell(number(row["auc"]), tuple(filter(None, below or [pair(get_interval(row), digits)])))
+    below = [form.format(values[name]) for name, form in SHOWN_BELOW.items() if values.get(name) is not None]
+    interval = "" if values.get("sd") is not None else pair(get_interval(row), digits)
+    return Cell(number(row["auc"]), tuple(filter(None, (interval, *below))))
 
 
 def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:

@@ -35,6 +35,10 @@ _NOT_IDENTITY = (
 )
 
 
+#: Keys of steps of the exchange that every identity has: it had them before a step could be added.
+_IN_EVERY_IDENTITY = frozenset({"aggregation", "trim", "compression", "privacy", "server_optimizer"})
+
+
 def identity(pipeline: Pipeline) -> dict[str, Any]:
     """The part of the resolved configuration that determines the result, as plain data.
 
@@ -83,8 +87,8 @@ def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
     for spec in list_specs():
-        if STEPS.digest(spec.name) is not None and not chooses(spec, pipeline.federated):
-            for key in spec.fields:  # an installed step that is not chosen
+        if not chooses(spec, pipeline.federated):
+            for key in spec.fields.keys() - _IN_EVERY_IDENTITY:
                 del data["federated"][key]
     if pipeline.runtime.dtype == "float32":  # runs from before there was a choice stay valid
         del data["runtime"]["dtype"]

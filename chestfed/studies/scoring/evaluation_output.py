@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 #: The frames of a summary, each a CSV file and a key of `evaluation.json`.
 FRAMES = ("metrics", "subgroups", "reliability")
 #: The numbers of the printed table, in the order of `MAIN`, and those whose intervals it has room for.
-_HEADS = ("AUC", "AUPRC", "pAUC", f"sens@spec {SHARE}", f"spec@sens {SHARE}", "Brier", "ECE")
+_HEADS = ("AUC", "AUPRC", "pAUC", f"sens. at spec. {SHARE}", f"spec. at sens. {SHARE}", "Brier", "ECE")
 _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
@@ -69,9 +69,9 @@ def render(evaluation: Evaluation) -> RenderableType:
     method, preprocess = summary.intervals.method, evaluation.scorer.preprocess
     caption = (
         f"{summary.protocol}: n = {summary.units} {unit} of {summary.patients} patients{of_images}, {evaluation.split} "
-        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}); of sens@spec and "
-        f"spec@sens: {OTHER_NUMBERS}. "
-        f"sens@spec: sensitivity at a specificity of {SHARE} or more; spec@sens: the reverse. pAUC: up to a "
+        f"split. In brackets: {METHODS[method].about} ({method}; {METHODS[method].references[0]}); of sens. at spec. "
+        f"and spec. at sens.: {OTHER_NUMBERS}. "
+        f"sens. at spec.: sensitivity at a specificity of {SHARE} or more; spec. at sens.: the reverse. pAUC: up to a "
         f"false-positive rate of {MAX_FPR}, 0.5 without information. ECE: expected calibration error, 15 bins "
         "of equally many images. "
         f"Input: {evaluation.scorer.input}, {preprocess.size} x {preprocess.size} pixels, {preprocess.fit}. "

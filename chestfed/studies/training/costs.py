@@ -199,13 +199,12 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
 
 
 def estimated(total: float, timings: Timings) -> str:
-    """The whole time on an idle machine, and on a busy one what it becomes at the present load."""
+    """The whole time on an idle machine, and that it is more on a busy one."""
     how = f"from the processor time of steps timed just now{' without torch.compile' * timings.uncompiled}"
     text = f"Estimated total: {duration(total)}, {how}"
     if timings.load is None or timings.load < _BUSY:
         return text
-    busy = duration(total * (1 + timings.load))
-    return f"{text}; about {busy} while this machine is as BUSY as now ({timings.load:.1f} processes per core)"
+    return f"{text}; longer while this machine is as BUSY as now ({timings.load:.1f} processes per core)"
 
 
 def duration(seconds: float) -> str:

@@ -56,3 +56,11 @@ def test_narrow_terminals_have_every_number(
     assert wide
     for numbers in narrow:
         assert not wide - numbers
+
+
+@pytest.mark.parametrize("words", [["study"], ["evaluate"], ["tune"], ["power"], ["site", "new"], ["site", "check"]])
+def test_narrow_help_has_whole_keys(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    called = call(*words, "--help-all", folder=tmp_path)
+    assert called.code == 0
+    assert "…" not in called.out

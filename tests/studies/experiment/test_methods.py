@@ -10,9 +10,11 @@ import pytest
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
+from chestfed.learning.exchange.exchange import list_specs
 from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.resolved import identity
 from tests.cases import assert_refused
 
 DIGITS, SAMPLES, TABLE_3 = (
@@ -232,3 +234,9 @@ def test_methods_of_one_algorithm() -> None:
     assert refuse("methods=[{name: a, algorithm: codasca}, {name: b, algorithm: codasca}]") == "equal methods"
     rates = "methods=[{name: a, algorithm: codasca, local_lr: 0.1}, {name: b, algorithm: codasca, local_lr: 0.2}]"
     assert refuse(rates, "windows=[2, 4]") == "windows of one algorithm"
+
+
+def test_unused_steps_rename_no_run() -> None:
+    settings = identity(load_pipeline(DIGITS, []).resolve())["federated"]
+    keys = {key for spec in list_specs() for key in spec.fields}
+    assert keys & settings.keys() == {"aggregation", "trim", "compression", "privacy", "server_optimizer"}

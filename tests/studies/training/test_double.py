@@ -85,5 +85,6 @@ def test_float64_is_refused_on_gpus() -> None:
 
 
 def test_float32_names_the_same_runs() -> None:
-    assert "dtype" not in identity(make_pipeline("fedavg"))["runtime"]
+    settings = identity(make_pipeline("fedavg"))
+    assert "dtype" not in settings["runtime"]
     assert identity(make_pipeline("fedavg", *DOUBLE))["runtime"]["dtype"] == "float64"

@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from chestfed.core.console import command, open_console, plural, say, show_answer, text_table
+from chestfed.core.errors import ConfigError
 
 _Numbers = tuple[float | None, float | None, float | None]
 _NONE: _Numbers = (None, None, None)
+_DEFAULT = Path("runs")
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(help="Output folder of studies: their --out.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(help="Output folder of studies: their --out.")] = _DEFAULT,
 ) -> None:
     """List the studies in an output folder: date, gain of the largest K with its interval, and state.
 
@@ -26,6 +28,8 @@ def runs(
 
         chestfed runs
     """
+    if not folder.is_dir() and folder != _DEFAULT:
+        raise ConfigError(f"{folder}: no such folder", kind="missing folder", folder=folder)
     rows, console = list(_list_studies(folder)), open_console()
     if not rows:
         show_answer(console, f"{folder}: no studies. Run one: {command('study')}", runs=[])

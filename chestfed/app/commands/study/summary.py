@@ -134,7 +134,8 @@ def _explain_brackets(results: Results) -> str:
     hospitals = results.view("hospitals")
     if hospitals.empty:
         return ""
-    before = "" if hospitals["takes_part"].all() else "; in parentheses: before this one took part"
+    shown = hospitals[hospitals["k"] > 1] if _shows_gains(results) else hospitals
+    before = "" if shown["takes_part"].all() else "; in parentheses: before this one took part"
     own = "; own data: this hospital alone" if _shows_gains(results) else ""
     return f"K hospitals train together{before}{own}." if before or own else ""
 
