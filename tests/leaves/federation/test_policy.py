@@ -465,7 +465,20 @@ def test_unreadable_pending_file_stops_no_other(tmp_path: Path) -> None:
 def test_later_is_a_refusal_of_its_own() -> None:
     with assert_refused(Later, kind="time of day"):
         check_usage(Policy(times=(closed_now(),)), Usage(), pipeline(), 2, "ask")
-    check_usage(Policy(times=(closed_now(),)), Usage(), pipeline(), 2, "begin")
+
+
+def test_hospital_rests_outside_its_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes nothing ready either; that a study waits for an approval is said at any time."""
+    with assert_refused(Later, kind="time of day"):
+        check_usage(Policy(times=(closed_now(),)), Usage(), pipeline(), 2, "begin")
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.participant.new_network", None)
+    hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    for approval, reason in (("required", "waits for an approval"), ("none", "computes at")):
+        policy = Policy(times=(closed_now(),), approval=approval)  # type: ignore[arg-type]
+        resting = replace(hospital, file=hospital.file.model_copy(update={"policy": policy}))
+        answer = Participant(resting, lambda text: None)(greeting(pipeline()))
+        assert reason in answer.values["refused"]
+    assert len(read_pending(resting)) == 1
 
 
 def closed_now() -> str:

@@ -1,4 +1,4 @@
-"""`hospital.log`: every request and its outcome as a JSON line, without a number of a model or a name of a patient."""
+"""`hospital.log`: requests and their outcomes as JSON lines, without a number of a model or a name of a patient."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _cut(value: Any) -> Any:
 
 
 def open_log(hospital: Hospital) -> logging.Logger:
-    """`hospital.log` in the state folder: every request and its outcome; see `Chain`."""
+    """`hospital.log` in the state folder; see `Chain`."""
     folder, log = hospital.path("state"), hospital_log(hospital)
     for earlier in log.handlers:
         earlier.close()

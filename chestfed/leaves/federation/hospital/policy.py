@@ -98,15 +98,19 @@ def check_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> None:
     Refused
         With each key of the policy, its value and the pipeline's.
     Later
-        If it waits for an approval.
+        If it waits for an approval, or for the time of day at which the hospital computes.
     """
     if broken := list(_broken_limits(pipeline, place, hospital.file.policy)):
         raise Refused("the hospital's policy: " + "; ".join(broken), kind="policy")
     if place == 0 and hospital.results == "nothing":
         text = "leaves.results is `nothing` here: this hospital does not take part as the target"
         raise Refused(text, kind="policy")
-    if hospital.file.policy.approval == "none":
-        return
+    if hospital.file.policy.approval == "required":
+        _wait_for_approval(pipeline, hospital)
+    _check_time(hospital.file.policy)
+
+
+def _wait_for_approval(pipeline: Pipeline, hospital: Hospital) -> None:
     digest, state = handshake.approval_digest(pipeline), hospital.path("state")
     if not _is_approved(digest, hospital):
         file, waiting = state / _PENDING / f"{digest}.yaml", list((state / _PENDING).glob("*.yaml"))
@@ -185,7 +189,11 @@ def check_usage(policy: Policy, usage: Usage, pipeline: Pipeline, place: int, ki
     for key, (counts, limit, amount) in used.items():
         if counts and limit is not None and amount >= limit:
             raise Refused(f"the hospital's policy: {key} is reached ({amount:.4g} of {limit})", kind="policy")
-    if kind in ("pretrain", "ask", "score", "open") and not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
+    _check_time(policy)
+
+
+def _check_time(policy: Policy) -> None:
+    if not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
         raise Later(f"the hospital computes at {', '.join(policy.times)} only", kind="time of day")
 
 

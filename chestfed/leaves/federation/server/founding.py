@@ -78,7 +78,7 @@ server's administrator.
 
 The machine needs one outgoing connection, HTTPS to {address}, and no incoming one. It runs no code from the
 server, version {version} of chestfed as on the server. Images, patients' names, paths and the site's YAML never leave;
-docs/privacy.md lists what does. `state/hospital.log` records every request and its outcome; `state/STUDY/pipeline.yaml`
+docs/privacy.md lists what does. `state/hospital.log` records requests and their outcomes; `state/STUDY/pipeline.yaml`
 is the pipeline agreed upon.
 """
 
