@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii
 from pathlib import Path
 from typing import Final
 
@@ -60,7 +61,7 @@ def print_report(console: Console, report: SiteReport) -> None:
     if check.inspection.survey.table.frame.empty:
         return  # of tables without a row only the headings would be left
     console.print()
-    for section in describe_site(report, named=True):
+    for section in describe_site(report, named=True, drawn=False):
         if section.name in _IN_TERMINAL and section.words:
             console.print(Text(" ".join(section.words)))
         for table in section.tables:
@@ -78,7 +79,7 @@ def write_files(report: SiteReport, folder: Path) -> list[Path]:
     """
     files = [folder / "check.json", folder / "check.md"]
     _write_pieces(files[0], _json_pieces(report.check))
-    _write_pieces(files[1], _markdown_pieces(report, named=True))
+    _write_pieces(files[1], _markdown_pieces(report, list_sections(report, named=True), named=True))
     return files
 
 
@@ -100,9 +101,9 @@ def write_card(report: SiteReport, out: Path, *, pictures: bool | None = None) -
             kind="nothing to show",
             site=check.site,
         )
-    files = [out, out.with_suffix(".md")]
-    write_text(files[0], as_html(report, pictures=pictures))
-    write_text(files[1], as_markdown(report))
+    files, sections = [out, out.with_suffix(".md")], list_sections(report)
+    write_text(files[0], as_html(report, pictures=pictures, sections=sections))
+    write_text(files[1], "".join(_markdown_pieces(report, sections, named=False)))
     return files
 
 
@@ -151,7 +152,7 @@ def _as_object(problem: Problem) -> str:
     rows = f"[{', '.join(map(str, problem.rows))}]"
     kind, file, advice = _quote(problem.kind), _quote(problem.file), _quote(problem.advice)
     row = "null" if problem.row is None else problem.row
-    message = json.dumps(problem.message)
+    message = encode_basestring_ascii(problem.message)
     return f'{{"kind": {kind}, "file": {file}, "message": {message}, "row": {row}, "advice": {advice}, "rows": {rows}}}'
 
 
@@ -160,16 +161,16 @@ _quote = lru_cache(maxsize=1_000)(json.dumps)
 
 def as_markdown(report: SiteReport, *, named: bool = False) -> str:
     """Tables and sentences, and descriptions of the figures; with `named` every problem with file, row and message."""
-    return "".join(_markdown_pieces(report, named=named))
+    return "".join(_markdown_pieces(report, list_sections(report, named=named), named=named))
 
 
-def _markdown_pieces(report: SiteReport, *, named: bool) -> Iterator[str]:
+def _markdown_pieces(report: SiteReport, sections: Iterable[Section], *, named: bool) -> Iterator[str]:
     yield f"# {'Check' if named else 'Card'} of {_escape(report.check.title)}\n\n"
     yield f"**{_SYNTHETIC}**\n\n" if report.check.synthetic else ""
     yield f"{NOTE}\n\n" if named else ""
     for name, value in list_facts(report).items():
         yield f"- {name}: {_escape(value)}\n"
-    for section in list_sections(report, named=named):
+    for section in sections:
         lines = _write_problems(report) if named and section.name == "problems" else _write_section(section)
         for line in lines:
             yield f"{line}\n"
@@ -185,8 +186,8 @@ def _write_pieces(path: Path, pieces: Iterable[str]) -> None:
     write_atomically(path, write)
 
 
-def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
-    """The page; it needs no network and no other file."""
+def as_html(report: SiteReport, *, pictures: bool | None = None, sections: Sequence[Section] | None = None) -> str:
+    """The page, of the report's `sections`; it needs no network and no other file."""
     synthetic = report.check.synthetic
     images = report.thumbnails() if (synthetic if pictures is None else pictures) else ()
     reason = "none" if pictures or (synthetic and pictures is None) else "asked" if synthetic else "real"
@@ -201,7 +202,7 @@ def as_html(report: SiteReport, *, pictures: bool | None = None) -> str:
         command="chestfed site card",
         headline=report.headline,
         facts=list_facts(report),
-        sections=list_sections(report),
+        sections=list_sections(report) if sections is None else sections,
         side=SIDE,
         shown=_SHOWN_PICTURES,
         not_shown="" if images else _NO_PICTURES[reason],

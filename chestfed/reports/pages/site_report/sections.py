@@ -63,18 +63,18 @@ def list_sections(report: SiteReport, *, named: bool = False) -> list[Section]:
     return [_problems(report), *describe_site(report, named=named), _reproduce(report)]
 
 
-def describe_site(report: SiteReport, *, named: bool = False) -> list[Section]:
-    """The sections behind the problems; `named` as in `list_sections`."""
+def describe_site(report: SiteReport, *, named: bool = False, drawn: bool = True) -> list[Section]:
+    """The sections behind the problems; `named` as in `list_sections`. Figures are `drawn`, or left out."""
     columns = report.check.inspection.survey.table.columns
     places = enumerate(columns.items(), start=1)
     numbered = {name: f"column {place}" for place, (name, role) in places if not role and not named}
     return [
         _labels(report),
         _meanings(report, numbered),
-        _people(report),
+        _people(report, drawn),
         _shortcuts(report, numbered),
         _files(report),
-        _compare(report),
+        _compare(report, drawn),
     ]
 
 
@@ -157,7 +157,7 @@ def _prevalence(part: SplitCounts, disease: str) -> Cell:
     return Cell(number(labels.prevalence), tuple(counts))
 
 
-def _people(report: SiteReport) -> Section:
+def _people(report: SiteReport, drawn: bool) -> Section:
     counts = report.check.counts
     ages, decades = counts.ages, pool_decades(counts.ages.decades)
     words = "No age is known."
@@ -171,7 +171,7 @@ def _people(report: SiteReport) -> Section:
         _count("views", "Views, of all rows", "view", counts.views, counts.rows),
     )
     remark = f"Counted per image. Ages of {OLDEST} and over are one group, because they can identify a person."
-    pictures = (_draw_ages(report, decades),) if decades else ()
+    pictures = (_draw_ages(report, decades),) if decades and drawn else ()
     return Section("people", "Patients and views", (words,), tables, pictures, (remark,))
 
 
@@ -258,11 +258,11 @@ def _count(name: str, caption: str, head: str, values: Mapping[str, int], total:
     return make_grid(name, caption, (head, "images", "share"), rows)
 
 
-def _compare(report: SiteReport) -> Section:
+def _compare(report: SiteReport, drawn: bool) -> Section:
     """Gray levels and prevalences of the site and the others, and the drift to each."""
     site, others = report.profile, report.other_sites
     with_images = [card for card in (site, *others) if card.gray_levels is not None]
-    pictures = (_draw_gray_levels(report, with_images),) if site.gray_levels is not None else ()
+    pictures = (_draw_gray_levels(report, with_images),) if site.gray_levels is not None and drawn else ()
     heads: tuple[str, ...] = ("site", "images", "mean", "standard deviation", "black, 0 to 3")
     rows = ((report.name_site(card), _gray_cells(card)) for card in with_images)
     tables = (
