@@ -138,8 +138,7 @@ def _readings(place: Place, readers: Sequence[str], agreed: str = "", **case: An
 shape("two readings of each film, edema_r1 and edema_r2: only what both see", "double_readings")(
     partial(_readings, readers=("r1", "r2"), then=["--raters=all"]))  # fmt: skip
 shape("three readings and a consensus, edema_consensus", "consensus")(partial(_readings, readers=("r1", "r2", "r3"),
-    agreed="consensus", then=[*(f"--label={d}={d}_consensus" for d in DISEASES),
-    *(f"--column=ignore={d}_r{n}" for d in DISEASES for n in (1, 2, 3))]))  # fmt: skip
+    agreed="consensus"))  # fmt: skip
 
 
 @shape("CheXpert's form: No Finding, 1, -1 and blanks")
