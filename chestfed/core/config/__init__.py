@@ -7,7 +7,17 @@ unknown keys and wrong types.
 
 from __future__ import annotations
 
-from chestfed.core.config.document import Document, StrictModel, check_document, keep_last, load_config
+from chestfed.core.config.document import Document, NamesFile, StrictModel, check_document, keep_last, load_config
 from chestfed.core.config.values import as_path, expand_path, listed
 
-__all__ = ["Document", "StrictModel", "as_path", "check_document", "expand_path", "keep_last", "listed", "load_config"]
+__all__ = [
+    "Document",
+    "NamesFile",
+    "StrictModel",
+    "as_path",
+    "check_document",
+    "expand_path",
+    "keep_last",
+    "listed",
+    "load_config",
+]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -21,6 +22,13 @@ from chestfed.core.errors import ConfigError
 _MOST_BYTES, _MOST_VALUES = 250_000, 200_000
 #: The place of keys that are given in Python, in place of file and line.
 ARGUMENT: Final = "argument pipeline"
+
+
+@dataclass(frozen=True)
+class NamesFile:
+    """Marks a key whose text names a file of this machine, unless it is one of `words`."""
+
+    words: tuple[str, ...] = ()
 
 
 class StrictModel(BaseModel):
@@ -39,6 +47,19 @@ class StrictModel(BaseModel):
     def list_known_keys(cls) -> list[str]:
         """The keys that may be written, for advice."""
         return [*cls.model_fields]
+
+    def relocate(self, place: Callable[[str, str], str]) -> Self:
+        """The section with every file that it names where `place(key, text)` puts it; keys are those of `NamesFile`."""
+        moved = dict[str, Any]()
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            marks = [mark for mark in field.metadata if isinstance(mark, NamesFile)]
+            if isinstance(value, StrictModel):
+                moved[name] = value.relocate(lambda key, text, name=name: place(f"{name}.{key}", text))
+            elif marks and isinstance(value, str) and value not in marks[0].words:
+                moved[name] = place(name, value)
+        update = {name: value for name, value in moved.items() if value is not getattr(self, name)}
+        return self.model_copy(update=update) if update else self
 
 
 Model = TypeVar("Model", bound=StrictModel)

@@ -28,7 +28,9 @@ from chestfed.core.errors import ChestfedWarning, ConfigError
 _SUFFIXES: Final = (".py", ".so", ".pyd")
 _INSTALLED: Final = {"site-packages", "dist-packages"}
 #: Where a file may import what its text does not name.
-_DYNAMIC: Final = re.compile(r"\b(__import__|import_module|exec|run_path|run_module|iter_modules)\s*\(|\bsys\.path\b")
+_DYNAMIC: Final = re.compile(
+    r"\b(__import__|import_module)\b|\b(exec|run_path|run_module|iter_modules)\s*\(|\bsys\.path\b"
+)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from chestfed.learning.engines.layout import Place
 from chestfed.learning.engines.messages import requests
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
+from chestfed.learning.exchange.step import unchanged
 
 
 class Client(Protocol):
@@ -107,7 +108,12 @@ class Host:
         Where the client stands among others without a server.
     exchange
         The steps that an update passes before it is sent to a server.
+
+    `tells_not_finite`: whether a round whose numbers are not finite is an error, which tells whoever asked that they
+    are not; else it counts as a round without a change, and the client's state stays.
     """
+
+    tells_not_finite = True
 
     def __init__(
         self,
@@ -243,7 +249,10 @@ class Host:
             update, state = self.exchange.local_round(rule, request.message, run.state, client.oracle)
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
-        self.refuse_not_finite(parts, f"client '{client.name}': its update")
+        if self.tells_not_finite:
+            self.refuse_not_finite(parts, f"client '{client.name}': its update")
+        elif not all(map(is_finite, parts)):
+            update, state = unchanged(update, request.message), run.state
         self._keep(request.after + 1, state)
         return requests.Worked(update, buffers, client.mean_gradient(), loss, run.gradients, run.images)
 

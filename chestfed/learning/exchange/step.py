@@ -17,7 +17,7 @@ from torch import Tensor
 
 from chestfed.core.plugins import Options
 from chestfed.learning.abilities import Demand
-from chestfed.learning.algorithms.variables import Point, Record, Stateless, named_tensors
+from chestfed.learning.algorithms.variables import Point, Record, Stateless, from_named_tensors, named_tensors
 
 #: Where a step stands between arrival and the server's step, in this order. code: another form of an update;
 #: statistics: what is measured of single updates; mean: one package in the place of all; server: after the
@@ -154,6 +154,12 @@ def start_of(sent: Mapping[str, Tensor], name: str, like: Tensor) -> Tensor:
     """From what a tensor that arrived is a change: what was sent under its name, if of its shape, else zero."""
     start = sent.get(name)
     return start if start is not None and start.shape == like.shape else torch.zeros_like(like)
+
+
+def unchanged(update: Any, message: object) -> Any:
+    """An update in the form of this one, of a client that changed nothing of what was sent."""
+    sent = named_tensors(message)
+    return from_named_tensors(update, {key: start_of(sent, key, like) for key, like in named_tensors(update).items()})
 
 
 def is_empty(update: object) -> bool:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field
 from torch import nn
 
+from chestfed.core.config import NamesFile
 from chestfed.core.plugins import Options, Versioned
 
 Norm = Literal["batch", "group", "auto"]
@@ -33,10 +34,14 @@ NORM = (
 )
 
 
+#: `initial_weights` that stands for the published file.
+IMAGENET: Final = "imagenet"
+
+
 class ModelOptions(Options):
     """Options of every network. A network that offers `norm: auto` has a field `norm`."""
 
-    initial_weights: str | None = Field(
+    initial_weights: Annotated[str | None, NamesFile((IMAGENET,))] = Field(
         None,
         description="safetensors or .pth file to start from, relative to the working folder; imagenet: the published "
         "ImageNet weights of densenet121 or densenet161, downloaded if needed; null: random weights by the seed",

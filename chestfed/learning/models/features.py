@@ -13,10 +13,11 @@ they are computed once per image (`chestfed.data.images.features`).
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import torch
 from pydantic import Field, JsonValue, field_validator
@@ -24,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chestfed.core.checkpoint import load_checkpoint
+from chestfed.core.config import NamesFile
 from chestfed.core.errors import ConfigError
 from chestfed.learning.models.declaration import ModelOptions, ModelSpec
 from chestfed.learning.models.flat import convolve_channels_last
@@ -38,7 +40,7 @@ _MODEL_FILE: Final = ".safetensors"
 class FeatureOptions(ModelOptions):
     """A head on the features of a network that is not trained."""
 
-    network: dict[str, JsonValue] | str = Field(
+    network: Annotated[dict[str, JsonValue] | str, NamesFile()] = Field(
         description="the network that is not trained: a model file of a study (.safetensors), or a name or a mapping "
         "as `model` elsewhere, with initial_weights of its own. It must not have been trained on test patients"
     )
@@ -73,6 +75,14 @@ class FeatureOptions(ModelOptions):
         if value is not None and not value[0] < value[1]:
             raise ValueError(f"range: {value} is not [low, high] with low below high")
         return value
+
+    def relocate(self, place: Callable[[str, str], str]) -> Self:
+        """See `StrictModel`; also the files that the options of the network name."""
+        moved = super().relocate(place)
+        if isinstance(self.network, str):
+            return moved
+        options = _read_options(self.network).relocate(lambda key, text: place(f"network.{key}", text))
+        return moved.model_copy(update={"network": options.model_dump(mode="json")})
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from chestfed.core.errors import ConfigError, first_line
+from chestfed.learning.models.declaration import IMAGENET
 
-#: `initial_weights` that stands for the published file.
-IMAGENET: Final = "imagenet"
 _HOST: Final = "https://download.pytorch.org/models"
 #: Network -> published file.
 _FILES: Final = {"densenet121": "densenet121-a639ec97.pth", "densenet161": "densenet161-8d451a50.pth"}

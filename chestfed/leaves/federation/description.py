@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import torch
@@ -14,6 +15,7 @@ from chestfed.leaves.federation.handshake import code_of, hospitals_in, network_
 from chestfed.leaves.federation.hospital.plan import planned_models, planned_rounds, role_of
 from chestfed.leaves.federation.parcels import shown_in_line
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
 from chestfed.studies.experiment.rules import build_objective
 from chestfed.studies.training.client_summary import BINS, SAMPLED
 
@@ -47,7 +49,9 @@ def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[
         f"this hospital: {_ROLES[role_of(pipeline, names.index(name))]}",
         f"diseases: {', '.join(pipeline.tasks)}",
         f"network: {pipeline.model.name}, images of {pipeline.preprocess.size} pixels",
+        f"options of the network: {json.dumps(shareable(pipeline)['model'])}",
         f"first weights: {pipeline.model.initial_weights or 'drawn from the seed'}",
+        "weights that rounds of stage 2 begin with: the server's choice",
         f"stage 1: {stage_1.epochs:g} epochs, batches of {stage_1.batch_size}",
         f"stage 2: {settings.spec.name}, for each number {windows}, batches of {settings.batch_size}",
         f"before the server's step: {settings.exchange().describe()}",

@@ -18,7 +18,7 @@ from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import MODELS, try_network
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.resolved import identity, plugin_digests, shareable
+from chestfed.studies.experiment.resolved import hash_file, identity, plugin_digests, shareable
 from chestfed.studies.training.identity import RESULTS_VERSION
 
 _LOCK = "install the locked versions on both sides (requirements/federation.txt): other ones compute other numbers"
@@ -51,18 +51,18 @@ def versions() -> dict[str, str]:
 
 
 def compare_first(pipeline: Pipeline) -> dict[str, str]:
-    """What is compared before a network is built."""
+    """What is compared before an approval is asked for: no network is built, and no file that is named is opened."""
     return versions() | {
         "labels": ", ".join(pipeline.tasks),
         "preprocessing": digest(pipeline.preprocess.model_dump(mode="json")),
-        "pipeline": digest(identity(pipeline)),
     }
 
 
 def passport(pipeline: Pipeline) -> dict[str, str]:
     """All fields, as this side has them; builds the network once."""
     parameters, buffers = network_sizes(pipeline)
-    return compare_first(pipeline) | {"model": f"{parameters} parameters, {buffers} buffers"}
+    model = f"{parameters} parameters, {buffers} buffers"
+    return compare_first(pipeline) | {"pipeline": digest(identity(pipeline)), "model": model}
 
 
 def network_sizes(pipeline: Pipeline) -> tuple[int, int]:
@@ -93,17 +93,30 @@ def study_digest(pipeline: Pipeline) -> str:
 def approval_digest(pipeline: Pipeline) -> str:
     """The digest by which a hospital approves a study: of what the pipeline says, and of the code that then runs.
 
-    Contents of initial weights are in the pipeline's identity; the code of chestfed and of the libraries is known by
-    their versions, that of plug-ins by its files.
+    The code of chestfed and of the libraries is known by their versions, that of plug-ins by its files. Weights are
+    known by the contents of their files, which nothing loads before.
     """
-    code = {name: sha256 for name, (sha256, _) in code_of(pipeline).items()}
-    return digest([shareable(pipeline), identity(pipeline), versions(), code])
+    contents = dict[str, str]()
+
+    def read(key: str, file: str) -> str:
+        contents[key] = hash_file(Path(file))
+        return file
+
+    pipeline.relocate(read)
+    return digest([shareable(pipeline), contents, versions(), hash_code(pipeline)])
+
+
+def hash_code(pipeline: Pipeline) -> dict[str, str]:
+    """SHA-256 of the files of each part that is not built in, as they are now."""
+    return {name: sha256 for name, (sha256, _) in code_of(pipeline).items()}
 
 
 def code_of(pipeline: Pipeline) -> dict[str, tuple[str, tuple[Path, ...]]]:
     """The parts of a pipeline that are not built in: SHA-256 of their files' names and contents, and the files."""
     found = dict[str, tuple[str, tuple[Path, ...]]]()
-    for name in plugin_digests(pipeline):
+    inner = getattr(pipeline.model, "network", None)  # of frozen features
+    inner_name = inner["name"] if isinstance(inner, dict) else pipeline.model.name
+    for name in [*plugin_digests(pipeline), *([inner_name] if MODELS.digest(inner_name) else [])]:
         installed = [part.installed[name].value for part in (ALGORITHMS, OBJECTIVES, MODELS) if name in part.installed]
         module = sys.modules.get((installed or [name])[0].partition(":")[0])
         if module is None:

@@ -259,8 +259,11 @@ class Hospital:
 
     @property
     def what_leaves(self) -> str:
-        """What this hospital has chosen to send of images that are not trained on, and of counts."""
-        return f"results {self.results}, smallest_count {self.file.leaves.smallest_count}"
+        """What this hospital has chosen to send of images that are not trained on, and of counts; and its noise."""
+        policy = self.file.policy
+        noise = {key: value for key, value in policy.model_dump().items() if "noise" in key or key == "most_epsilon"}
+        chosen = f"results {self.results}, smallest_count {self.file.leaves.smallest_count}"
+        return chosen if policy.noise is None else f"{chosen}, {', '.join(f'{key} {noise[key]}' for key in noise)}"
 
 
 def read_federation(path: Path) -> Federation:

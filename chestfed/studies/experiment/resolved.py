@@ -58,7 +58,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     _without_idle_keys(data, pipeline)
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         file = find_initial_weights(pipeline.model.initial_weights, pipeline.model.name)
-        data["model"]["initial_weights"] = _content(file)
+        data["model"]["initial_weights"] = hash_file(file)
     if isinstance(pipeline.model, FeatureOptions):
         data["model"]["network"] = load_frozen(pipeline.model).digest
     return data | {"plugins": plugin_digests(pipeline)}
@@ -66,19 +66,12 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
 
 def shareable(pipeline: Pipeline) -> dict[str, Any]:
     """The resolved configuration without places on this machine: a file keeps its name, a folder nothing."""
-    data = pipeline.model_dump(mode="json")
+    data = pipeline.relocate(lambda _, text: PurePath(text).name).model_dump(mode="json")
     data["data_root"] = None
     for entry in data["sites"]:
         entry |= {"config": PurePath(entry["config"]).name, "root": None}
     if data["collection"] is not None:
         data["collection"]["root"] = None
-    if data["model"].get("initial_weights"):
-        data["model"]["initial_weights"] = PurePath(data["model"]["initial_weights"]).name
-    network = data["model"].get("network")
-    if isinstance(network, str):
-        data["model"]["network"] = PurePath(network).name
-    elif isinstance(network, dict) and network.get("initial_weights"):
-        network["initial_weights"] = PurePath(network["initial_weights"]).name
     return _without_idle_keys(data, pipeline)
 
 
@@ -95,7 +88,8 @@ def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     return data
 
 
-def _content(path: Path) -> str:
+def hash_file(path: Path) -> str:
+    """SHA-256 of a file that a network starts from; raises `ConfigError` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

@@ -60,9 +60,12 @@ def make_participant_sampler(
 
 
 def make_step_counts(
-    settings: Federated, seed: int, stage: int, rows: Sequence[int]
+    settings: Federated, seed: int, stage: int, rows: Sequence[int], places: Sequence[int]
 ) -> Callable[[int, int], int] | None:
-    """`steps(round, client)`: local steps of a client with so many training rows; None: the window everywhere."""
+    """`steps(round, client)`: local steps of a client with so many training rows; None: the window everywhere.
+
+    `places` are those of the clients in the order of addition, in which others may have left.
+    """
     chosen, window = settings.local_steps, settings.schedule[stage].window
     if chosen is None:
         return None
@@ -70,7 +73,7 @@ def make_step_counts(
     def steps(number: int, client: int) -> int:
         whole: float = window
         if chosen.per_client is not None:
-            whole = chosen.per_client[client]
+            whole = chosen.per_client[places[client]]
         elif chosen.epochs is not None:
             whole = chosen.epochs * rows[client] / settings.images_per_step
         late, share = numpy_stream(seed, "stragglers", stage, number, client).random(2)

@@ -56,7 +56,8 @@ class Federation:
 
     Beside each of `names` is its weight in a mean; `population` has the ratios of positives. `layout` is None with a
     server. `rows` are the training rows of each, `samples` those of its data set (if the images are here), `groups`
-    those of the network's weights. `images_per_step` are those of a local step of one client, or of the pool of all.
+    those of the network's weights, `places` those of the clients in the order of addition. `images_per_step` are those
+    of a local step of one client, or of the pool of all.
     """
 
     settings: Federated
@@ -70,6 +71,7 @@ class Federation:
     layout: Layout | None
     groups: Groups = field(default_factory=UnknownGroups)
     samples: tuple[int, ...] = ()
+    places: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -105,7 +107,7 @@ class Federation:
             build_layout(settings, len(counts)),
             groups,
         )
-        return cls(settings, pipeline.seed, k, *about)
+        return cls(settings, pipeline.seed, k, *about, places=tuple(range(len(counts))))
 
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
@@ -171,7 +173,7 @@ class Federation:
             participants=make_participant_sampler(settings, self.seed, number, len(self.names)),
             exchange=self.exchange,
             absent=settings.absent,
-            steps=make_step_counts(settings, self.seed, number, self.rows),
+            steps=make_step_counts(settings, self.seed, number, self.rows, self.places),
         )
 
 
@@ -237,7 +239,8 @@ def form_federation(experiment: Experiment, k: int) -> Federation:
     ratios = np.stack([member.positive_ratios() for member in members])
     labeled = torch.stack([member.labeled_share() for member in members])
     federation = Federation.of(experiment.pipeline, counts, ratios, labeled, experiment.machine.device, k)
-    return replace(federation, samples=tuple(len(member.labels) for member in members))
+    places = [place for place, client in enumerate(experiment.clients) if client.name in counts] or [0]  # of a pool
+    return replace(federation, samples=tuple(len(member.labels) for member in members), places=tuple(places))
 
 
 def watch_classes(experiment: Experiment, federation: Federation, network: FlatModule) -> ClassMonitor | None:

@@ -7,21 +7,44 @@ others on the network: `test_gate.py` and, with a server,
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed, WireError
+from chestfed.learning.models import build_model, building
+from chestfed.learning.models import features as features_module
+from chestfed.leaves.federation.hospital import participant as participant_module
 from chestfed.leaves.federation.hospital.participant import Participant
+from chestfed.leaves.federation.hospital.policy import read_pending
 from chestfed.leaves.federation.hospital.study import read_members
 from chestfed.leaves.federation.parcels import Parcel, Refused
+from chestfed.leaves.federation.settings import Hospital, Leaves, Policy
+from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.resolved import shareable
 from tests.cases import assert_refused
+from tests.learning.models import tiny_transformer
+from tests.leaves.federation.free_server import FreeServer
 from tests.leaves.federation.straight_line import sample_hospital
 from tests.leaves.federation.test_participant import DIGEST, greeting, pipeline
 
 NAMES = ["chexpert", "chestxray8", "padchest"]
+FEDAVG = "methods=[{algorithm: fedavg}]"
+
+
+def features(network: object) -> dict[str, Any]:
+    """A pipeline's head on the features of another network."""
+    return {"model": {"name": "features", "network": network}, "augment": {"enabled": False}}
+
+
 #: Attack -> what a greeting says instead, and the kind of the refusal.
 GREETINGS: dict[str, tuple[dict[str, Any], str]] = {
     "a study named as a folder elsewhere": ({"study": "../elsewhere"}, "unknown study"),
@@ -58,6 +81,12 @@ PIPELINES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "weights of any file": ({"model": {"name": "small", "initial_weights": "/etc/hostname"}}, "unlisted file"),
     "weights beside the folder": ({"model": {"name": "small", "initial_weights": "../site.yaml"}}, "unlisted file"),
+    "the hospital's key as weights": ({"model": {"name": "small", "initial_weights": "node.key"}}, "unlisted file"),
+    "weights that are not there": ({"model": {"name": "small", "initial_weights": "a.pt"}}, "missing weights"),
+    "a pipe as weights": ({"model": {"name": "small", "initial_weights": "pipe.pt"}}, "missing weights"),
+    "any file below frozen features": (features({"name": "small", "initial_weights": "/etc/a.pt"}), "unlisted file"),
+    "any model file": (features("/etc/a.safetensors"), "unlisted file"),
+    "a pipe below frozen features": (features({"name": "small", "initial_weights": "pipe.pt"}), "missing weights"),
     "a study of others": ({"sites": [{"config": f"other{number}.yaml"} for number in range(5)]}, "not a member"),
     "a hospital twice": ({"sites": [{"config": "padchest.yaml"}] * 2, "k": [2]}, "not for a federation"),
     "several clients here": ({"sites": [{"config": "padchest.yaml", "clients": 2}], "k": [2]}, "not for a federation"),
@@ -99,6 +128,8 @@ def test_harmful_greeting_is_refused(
     hospital: Participant, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(tmp_path / "padchest" / "pipe.pt")  # whoever opened it would wait for ever
     question = greeting(pipeline())
     if name in GREETINGS:
         changes, kind = GREETINGS[name]
@@ -135,3 +166,152 @@ def test_false_hospitals_are_refused(name: str) -> None:
 def test_unreadable_question_is_answered(hospital: Participant) -> None:
     reply = hospital(WireError("the server sent records that cannot be read", kind="not a message"))
     assert "refused" in reply.values
+
+
+def test_weights_wait_for_an_approval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that lie beside hospital.yaml are loaded once somebody has approved what is made of them."""
+    monkeypatch.chdir(tmp_path)
+    hospital = hospital_at(tmp_path, tmp_path / "data", approval="required")
+    small = {**shareable(pipeline())["model"], "initial_weights": "own.pt"}
+    torch.save(build_model(pipeline().model, 1, 0).state_dict(), hospital.folder / "own.pt")
+    shutil.copy(hospital.folder / "own.pt", tmp_path)  # the server's
+    model = json.dumps({"name": "features", "network": small})
+    question, loaded = greeting(pipeline(f"model={model}", "augment.enabled=false")), list[str]()
+    features_module._load.cache_clear()
+    monkeypatch.setattr(building, "load_initial", lambda module, path, *rest: loaded.append(path.name))
+    assert "waits for an approval" in Participant(hospital, id)(question).values["refused"]
+    assert loaded == []
+    (digest,) = read_pending(hospital)
+    torch.save({}, hospital.folder / "own.pt")  # other weights need another approval
+    assert digest not in read_pending(hospital)
+
+
+def test_texts_of_a_pipeline_are_known() -> None:
+    """A key that may name a file of a hospital is marked, so that only files beside hospital.yaml are meant."""
+    schema, found = Pipeline.model_json_schema(), set[str]()
+
+    def walk(node: Any, where: str) -> None:
+        if isinstance(node, list):
+            for part in node:
+                walk(part, where)
+        elif "$ref" in node:
+            walk(schema["$defs"][node["$ref"].rpartition("/")[2]], where)
+        else:
+            found.update([where] if node.get("type") == "string" and not {"pattern", "enum", "const"} & {*node} else [])
+            for key, part in node.get("properties", {}).items():
+                walk(part, f"{where}.{key}" if where else key)
+            for key in {"anyOf", "items", "additionalProperties"} & {*node}:
+                walk(node[key] if isinstance(node[key], dict | list) else [], where)
+
+    walk(schema, "")
+    parts = {"model", "engine", "federated.algorithm", "federated.objective"}
+    words = {"title", "titles", "method", "published.source", "published.note"}  # shown, or the hospitals' names
+    words |= {"held_out.sites", "overlap.same_patient_ids", *parts, *(f"{part}.name" for part in parts)}
+    places = {"data_root", "sites.config", "sites.root", "collection.root"}  # the hospital puts its own in their place
+    assert found == words | places | {"model.initial_weights", "model.network"}
+    named = dict[str, str]()
+    for network in ({"name": "small", "initial_weights": "a.pt"}, "b.safetensors"):
+        model = json.dumps({"name": "features", "network": network, "initial_weights": "c.pt"})
+        asked = pipeline(f"model={model}", "augment.enabled=false")
+        asked.relocate(lambda key, text: named.setdefault(key, text))
+    assert named == {
+        "model.initial_weights": "c.pt",
+        "model.network": "b.safetensors",
+        "model.network.initial_weights": "a.pt",
+    }
+
+
+def test_steps_are_those_of_the_place(home: Path) -> None:
+    """Once another has left: the number in what remains is no place in a list of all."""
+    steps = ["federated.local_steps={per_client: [9, 1, 9]}", "federated.stage_steps=18"]
+    server = FreeServer(hospital_at(home / "places", data_of(home), least_window=5), group(FEDAVG, *steps))
+    assert server.begin("chexpert", "padchest") == ""
+    assert "the pipeline has 9 to 9 steps" in server.work(steps=1)
+    assert server.work(steps=9) == ""
+
+
+def test_first_weights_are_the_pipelines(home: Path) -> None:
+    server = FreeServer(hospital_at(home / "first", data_of(home)), group(FEDAVG, "pretrain.epochs=0"))
+    assert server.begin(*NAMES) == ""
+    assert "other weights" in server.begin(*NAMES, weights=torch.full_like(server.network.parameters(), 0.123))
+
+
+def test_error_is_an_answer_that_counts(home: Path) -> None:
+    """That outputs, or an update, are not finite tells something of the images: so often as the policy says."""
+    policy = {"most_models_scored": 1, "most_rounds_answered": 1}
+    server = FreeServer(hospital_at(home / "errors", data_of(home), **policy), group(FEDAVG))
+    assert server.begin(*NAMES) == ""
+    for ask in (server.score, server.work):
+        assert "not finite" in ask(server.overflow())
+        assert "the hospital's policy" in ask(server.overflow())
+    assert (server.usage["models"], server.usage["rounds"]) == (1, 1)
+
+
+@pytest.mark.parametrize("change", [lambda file: file.unlink(), lambda file: file.write_text('{"rounds": 0}')])
+def test_limits_outlive_their_file(home: Path, change: Callable[[Path], object]) -> None:
+    """The log counts too; a file with numbers below zero is damaged."""
+    hospital = hospital_at(home / f"kept{change.__code__.co_names[0]}", data_of(home), most_rounds_answered=1)
+    server = FreeServer(hospital, group(FEDAVG))
+    assert server.begin(*NAMES) + server.work() == ""
+    file = hospital.path("state") / server.study / "usage.json"
+    before = server.usage
+    change(file)
+    server.start_hospital()
+    assert server.begin(*NAMES).startswith("the hospital's policy: most_rounds_answered")
+    assert server.usage["rounds"] == 1
+    assert server.usage["sent"] >= before["sent"]
+    file.write_text('{"rounds": -5}')
+    server.start_hospital()
+    assert "ConfigError" in server.greet()
+
+
+def test_log_names_no_file_of_a_patient(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an error of the hospital's own, in a request or in code below: it is shown, and not written down."""
+    hospital = hospital_at(home / "named", data_of(home))
+    server = FreeServer(hospital, group(FEDAVG))
+    assert server.greet() == ""
+    for error in (SiteError("padchest", [Problem("gone", "patient4711/a.png", "missing")]), OSError("patient4711")):
+
+        def fail(*_: object, error: Exception = error, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr(participant_module, "open_rows", fail)
+        assert "4711" not in server.refusal("open")
+    assert sum("4711" in text for text in server.shown) == 2
+    logged = (hospital.path("state") / "hospital.log").read_text()
+    assert "SiteError" in logged
+    assert "OSError" in logged
+    assert "4711" not in logged
+
+
+@pytest.mark.parametrize("lines", ["import late_{0}", "from importlib import import_module as get; get('late_{0}')"])
+def test_helper_that_is_imported_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str) -> None:
+    """The files of a plug-in are compared at every request: what is imported only then was read before."""
+    monkeypatch.chdir(tmp_path)
+    name = f"lazy{len(lines)}"
+    source = Path(tiny_transformer.__file__).read_text(encoding="utf-8")
+    text = f"{source}\n\ndef later():\n    {lines.format(name)}\n"
+    Path(f"{name}.py").write_text(text, encoding="utf-8")
+    Path(f"late_{name}.py").write_text("V = 1\n", encoding="utf-8")
+    hospital = hospital_at(tmp_path, tmp_path / "data")
+    hospital = replace(hospital, file=hospital.file.model_copy(update={"plugins": [f"{name}:TINY"]}))
+    server = FreeServer(hospital, pipeline(f"model={{name: '{name}:TINY'}}"))
+    assert server.greet() == ""
+    assert "the code of a plug-in" not in server.refusal("ask", k=3)
+    Path(f"late_{name}.py").write_text("V = 2  # changed\n", encoding="utf-8")
+    assert "the code of a plug-in" in server.refusal("ask", k=3)
+
+
+def hospital_at(folder: Path, data: Path, **policy: Any) -> Hospital:
+    """Of padchest, which sends AUCs, with this policy."""
+    hospital = sample_hospital("padchest", folder, data, Leaves(results="aucs"))
+    return replace(hospital, file=hospital.file.model_copy(update={"policy": Policy(**policy)}))
+
+
+def data_of(home: Path) -> Path:
+    return home / "synthetic_hospitals"
+
+
+def group(*settings: str) -> Pipeline:
+    """A study of K=3 without running statistics."""
+    return pipeline("k=[3]", "model.norm=group", *settings)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,16 +12,20 @@ import torch
 pytest.importorskip("opacus", reason="needs chestfed[privacy]")
 
 from chestfed.core.errors import TrainingError
+from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.messages.requests import Worked
 from chestfed.learning.exchange.noise import epsilon
-from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
+from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon, list_unnoised
 from chestfed.leaves.federation.hospital.policy import check_pipeline
 from chestfed.leaves.federation.parcels import Parcel, Refused
 from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.settings import Policy
+from chestfed.studies.experiment.stage_2 import Federated
 from tests.cases import assert_refused
+from tests.leaves.federation.free_server import FreeServer
 from tests.leaves.federation.straight_line import Clock
+from tests.leaves.federation.test_attacks import FEDAVG, data_of, group, hospital_at
 from tests.leaves.federation.test_policy import hospital_with
 from tests.leaves.federation.test_study import line_at, pipeline, run_at
 
@@ -65,6 +71,29 @@ def test_what_leaves_without_noise_is_refused(tmp_path: Path, settings: list[str
     check_buffers(Policy(noise="local"), 0)
     with assert_refused(Refused, kind="policy"):
         check_buffers(Policy(noise="local"), 1)
+
+
+def test_not_finite_round_says_nothing(home: Path) -> None:
+    """That an update is not finite would be told without noise: it is no change, noised, sent and counted."""
+    policy = {"noise": "local", "most_epsilon": epsilon(1.0, 2, 1e-5)}
+    server = FreeServer(hospital_at(home / "oracle", data_of(home), **policy), group(FEDAVG))
+    assert server.begin("chexpert", "chestxray8", "padchest") == ""
+    kept = server.participant._studies[server.study].stage_2
+    assert kept is not None
+    for rounds in (1, 2):
+        assert server.work(server.overflow()) == ""
+        assert server.usage["rounds"] == rounds
+        assert kept.host.snapshots.keys() == {1, 2}
+    assert "most_epsilon" in server.work(server.overflow())
+
+
+def test_page_lists_what_can_be_noised() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "privacy.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^\| algorithms \| (.*) \|$", page, re.MULTILINE)
+    settings = {name: Federated.model_validate({"algorithm": name}) for name in ALGORITHMS.built_in}
+    member = [SimpleNamespace(federated=part, pretrain=None) for part in settings.values() if not part.spec.pooled]
+    noised = {part.federated.spec.name for part in member if not [*list_unnoised(part, 1)]}  # type: ignore[arg-type]
+    assert {*re.findall("`([a-z_]+)`", line)} == noised
 
 
 def test_study_ends_where_epsilon_does(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from chestfed.learning.engines.messages.requests import Finish
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.handshake import approval_digest
-from chestfed.leaves.federation.hospital.local import OwnData, restore_host, suppress_counts
+from chestfed.leaves.federation.hospital.local import OwnData, disclose_row, restore_host, suppress_counts
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.hospital.policy import approve, read_pending
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
@@ -31,7 +31,7 @@ from chestfed.leaves.federation.settings import Policy
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
-from chestfed.studies.training.data.clients import ClientData
+from chestfed.studies.training.data.clients import ClientData, NoImages, Outputs, TestSet
 from chestfed.studies.training.pretrain import Pretrained
 from chestfed.testing.quadratics import DISEASES, PRIMAL, QuadraticClient, problems
 from tests.cases import assert_refused
@@ -113,7 +113,7 @@ def test_full_disk_is_reported_without_path(hospital: Participant, monkeypatch: 
         study=study, client=SimpleNamespace(name="padchest", training_rows=1)
     )  # type: ignore[assignment]
     reason = hospital(Parcel({"kind": "pretrain", "to": "padchest", "study": DIGEST})).values["refused"]
-    assert reason == "the hospital cannot write to its disk (No space left on device); its own log says where"
+    assert reason == "the hospital cannot write to its disk (No space left on device); its own screen says where"
 
 
 def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,22 +148,41 @@ def test_unsupported_key_is_refused(setting: str, key: str) -> None:
         handshake.refuse_what_cannot_be_spread(pipeline(setting))
 
 
-@pytest.mark.parametrize("smallest", [0, 1, 3])
-def test_large_counts_leave_ratios(smallest: int) -> None:
-    """Of two diseases one has two positives; positives of the other are in the list three times."""
+@pytest.mark.parametrize(("smallest", "repeats"), [(0, 3), (1, 3), (3, 1), (3, 3)])
+def test_large_counts_leave_ratios(smallest: int, repeats: int) -> None:
+    """Of two diseases one has two positives; positives of the other may be in the list three times.
+
+    The length of that list would then give hidden counts away.
+    """
     labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
     images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
-    client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, 3, 1))
+    client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, repeats, 1))
     test = SimpleNamespace(key="")
     table = SimpleNamespace(frame={"patient": pd.Series([*"abcdefg"])})
     site = SimpleNamespace(select=lambda role, name: table)
     study: Any = SimpleNamespace(
         diseases=("often", "rare"), digests={"anne": ""}, quarantined={}, test=test, sites=[site]
     )
-    _, message = OwnData(client, None, study).disclose(smallest, 0)
-    rare = 3 / 7 if smallest == 3 else 6 / 13
-    assert message.ratios.tolist() == pytest.approx([9 / 13, rare])
+    data = OwnData(client, None, study)
+    if (smallest, repeats) == (3, 3):
+        with assert_refused(Refused, kind="policy"):
+            data.disclose(smallest, 0)
+        return
+    _, message = data.disclose(smallest, 0)
+    assert message.ratios.tolist() == pytest.approx([3 / 7, 3 / 7] if smallest == 3 else [9 / 13, 6 / 13])
     assert message.labeled.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("missing", range(7))
+def test_small_missing_count_has_no_auc(missing: int) -> None:
+    """An AUC times the number of its pairs is whole for the exact counts alone."""
+    labels = np.repeat([[1.0], [0.0], [np.nan]], [30, 50 - missing, missing], axis=0).astype(np.float32)
+    names = tuple(map(str, range(80)))
+    test = TestSet(NoImages(), labels, np.arange(80), ("edema",), names, names, "")
+    outputs = Outputs(np.random.default_rng(0).random((80, 1)), torch.zeros(0))
+    (edema,) = disclose_row(test, outputs, pipeline().evaluation, 6).diseases
+    assert edema.missing == (6 if missing else 0)
+    assert (edema.value is None) == (0 < missing < 6)
 
 
 @given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))
@@ -248,10 +267,11 @@ def test_refused_greeting_changes_no_code(tmp_path: Path, monkeypatch: pytest.Mo
     with assert_refused(Refused, "unknown study"):  # labels are not read
         participant.answer(question)
     (tmp_path / "swapnet.py").write_text(source + "\n# changed\n", encoding="utf-8")
-    with assert_refused(Refused, "unknown study"):  # of the code in memory
+    with assert_refused(Refused, "code"):  # that in memory is the old one
         participant.answer(question)
     assert "refused" in participant(asked).values
-    with assert_refused(Refused, "code"):
+    (tmp_path / "swapnet.py").write_text(source, encoding="utf-8")
+    with assert_refused(Refused, "code"):  # the file is the old one, that in memory is not
         participant.answer(question)
 
 

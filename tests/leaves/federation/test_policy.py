@@ -132,7 +132,10 @@ def test_used_up_limits_refuse(tmp_path: Path, policy: dict[str, Any], usage: di
     used = Usage(**usage)
     with assert_refused(Refused, kind="policy"):
         check_usage(Policy(**policy), used, asked, 2, "ask")
-    used.add(tmp_path, "rounds", seconds=1.0, sent=3)
+    used.begin(tmp_path, "rounds")
+    assert Usage.read(tmp_path).rounds == used.rounds == usage.get("rounds", 0) + 1  # whatever comes of it
+    assert used.end(tmp_path, seconds=1.0, sent=3) == "rounds"
+    assert used.end(tmp_path, seconds=1.0, sent=3) == ""
     assert Usage.read(tmp_path) == used  # a restart does not forget
     (tmp_path / "usage.json").write_text("{")
     with assert_refused(ConfigError, kind="damaged file"):
@@ -241,6 +244,15 @@ def test_what_leaves_is_part_of_an_approval(tmp_path: Path) -> None:
     scores = replace(hospital, file=hospital.file.model_copy(update={"leaves": Leaves(results="scores")}))
     with assert_refused(Later, kind="not approved"):
         check_pipeline(pipeline(), 2, scores)
+    policy = Policy(approval="required", most_hours=1.0)
+    check_pipeline(pipeline(), 2, replace(hospital, file=hospital.file.model_copy(update={"policy": policy})))
+    without, noised = (
+        replace(hospital, file=hospital.file.model_copy(update={"policy": Policy(approval="required", **noise)}))
+        for noise in ({}, {"noise": "local"})
+    )
+    approve(noised, digest)  # with noise, which is then taken away
+    with assert_refused(Later, kind="not approved"):
+        check_pipeline(pipeline(), 2, without)
     for seed in range(19):
         with assert_refused(Later, kind="not approved"):
             check_pipeline(pipeline(f"seed={seed + 100}"), 2, scores)

@@ -89,6 +89,9 @@ class OwnData:
                 ratios[j] = disclosed["positives"] / known if known else np.nan
                 labeled[j] = known / (known + disclosed["missing"])
         if values["cards"][0] != cards[0]:  # the rounds depend on the disclosed counts
+            if cards[0]["rows"] != cards[0]["images"]:
+                text = "the hospital's smallest_count hides a count that repeated rows (`upsample` in site.yaml) tell"
+                raise Refused(text, kind="policy")
             values["digest"] = handshake.digest([values["digest"], ratios.tolist(), labeled.tolist()])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
@@ -110,19 +113,23 @@ class OwnData:
 
 
 def disclose_row(test: TestSet, outputs: Outputs, evaluation: Evaluation, smallest: int) -> Row:
-    """AUCs and intervals of test images, without scores; none with fewer than `smallest` patients of a class."""
+    """AUCs and intervals of test images, without scores; none where a count is of fewer than `smallest` patients.
+
+    Also where that is the missing labels: an AUC times the number of its pairs is whole for the exact counts alone.
+    """
     labels, counts, patients = test.labels.copy(), {}, count_patients(test.labels, test.patients)
     for j, column in enumerate(test.attach_scores(outputs.scores).columns()):
-        if 0 < min(patients[j][:2]) < smallest:
+        exact = list(column.counts.values())
+        counts[column.disease] = _round_small(exact, patients[j], smallest)
+        if counts[column.disease] != exact or 0 < min(patients[j][:2]) < smallest:
             labels[:, j] = np.nan
-        counts[column.disease] = _round_small(list(column.counts.values()), patients[j], smallest)
     how = Intervals(evaluation.interval, evaluation.resamples)
     row = replace(test, labels=labels).row(outputs, 0, (), how)
     aucs = []
     for disease_row in row.diseases:
         positives, negatives, missing = counts[disease_row.disease]
         hidden = disease_row.value is None and positives and negatives
-        reason = f"fewer than {smallest} patients of a class: not disclosed" if hidden else disease_row.reason
+        reason = f"a count of fewer than {smallest} patients: not disclosed" if hidden else disease_row.reason
         disclosed = replace(disease_row, positives=positives, negatives=negatives, missing=missing, reason=reason)
         if smallest:  # counts of patients would give rounded counts of images away
             disclosed = replace(disclosed, positive_patients=None, negative_patients=None)

@@ -8,6 +8,8 @@ import os
 import re
 import sys
 import time
+import traceback
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -83,9 +85,9 @@ class Chain(logging.Handler):
     """`hospital.log`, of which each line has its number and the SHA-256 of itself and the line before.
 
     A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Requests of
-    no study that was agreed upon, and of one those that are not answered, or that make ready and compute nothing, are
-    written down a hundred times an hour each, then counted: at the end of the hour, and when the log is closed. A line
-    that was begun and not ended is replaced by one that says so.
+    no study that was agreed upon, and of one those that are neither answered nor counted, or that make ready and
+    compute nothing, are written down a hundred times an hour each, then counted: at the end of the hour, and when the
+    log is closed. A line that was begun and not ended is replaced by one that says so.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -117,7 +119,8 @@ class Chain(logging.Handler):
         about = record.msg if isinstance(record.msg, dict) else {"text": record.getMessage()}
         entry = {"time": time.strftime(_TIME, time.localtime(record.created)), **about}
         if record.exc_info:
-            entry["traceback"] = logging.Formatter().formatException(record.exc_info)[-LONGEST:]
+            places = traceback.format_tb(record.exc_info[2])  # without the error's text, which may name files
+            entry["traceback"] = "".join(places)[-LONGEST:]
         self.flush()
         if self._is_written(entry):
             self._write({key: _cut(value) for key, value in entry.items()})
@@ -125,7 +128,7 @@ class Chain(logging.Handler):
     def _is_written(self, entry: dict[str, Any]) -> bool:
         agreed = entry.get("agreed", False)
         answered = agreed and entry["outcome"] == "answered"
-        if "request" not in entry or (answered and entry["request"] not in _READY):
+        if "request" not in entry or "counted" in entry or (answered and entry["request"] not in _READY):
             return True
         kind = "answered, to greet or begin" if answered else "not answered" if agreed else "of no study"
         return self._allowances[kind].take()
@@ -174,6 +177,21 @@ def _read_end(file: Path) -> tuple[tuple[int, str] | None, bytes]:
 
 def _cut(value: Any) -> Any:
     return value if not isinstance(value, str) or len(value) <= LONGEST else f"{value[:LONGEST]} ..."
+
+
+def count_logged(state: Path, study: str) -> dict[str, float]:
+    """What the requests of a study have used by its lines: how many were counted as what, seconds, and bytes sent."""
+    used = defaultdict[str, float](int)
+    for file in list_files(state):
+        for text in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else ():
+            if f'"{study}"' in text:
+                with suppress(ValueError, KeyError, TypeError):  # a line that is damaged is the audit's business
+                    entry = json.loads(text)
+                    if entry["study"] == study and entry["agreed"]:
+                        for key, amount in (("seconds", entry["seconds"]), ("sent", entry["sent"])):
+                            used[key] += amount
+                        used[entry.get("counted", "")] += 1
+    return used
 
 
 def open_log(hospital: Hospital) -> logging.Logger:

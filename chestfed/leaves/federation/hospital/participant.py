@@ -13,18 +13,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import freeze_plugins
-from chestfed.core.plugins.loading import codes_in_use
 from chestfed.core.processes import stopping
 from chestfed.learning.engines.messages.requests import Export, Import, Locate, OwnRequest, Start, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
+from chestfed.learning.models import FlatModule
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.hospital import plan, policy
@@ -41,8 +43,9 @@ from chestfed.leaves.federation.hospital.local import (
 )
 from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, hash_parcel, head_of, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
+from chestfed.leaves.federation.hospital.plan import is_round
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
-from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_members, read_request
+from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_code, read_members, read_request
 from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, hash_request, sanitize
 from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.leaves.federation.settings import Hospital
@@ -57,10 +60,16 @@ STAGE_1_SECONDS = 60.0
 
 
 class Participant:
-    """Answers messages; `say` gets every event, in words without a patient or a path."""
+    """Answers messages.
 
-    def __init__(self, hospital: Hospital, say: Callable[[str], object]) -> None:
-        self._hospital, self._say = hospital, say
+    `say` gets every event, in words without a patient or a path; `show`, which must not be a log, what else whoever
+    sits there should know: of an error of this hospital its text, which may name files.
+    """
+
+    def __init__(
+        self, hospital: Hospital, say: Callable[[str], object], show: Callable[[str], object] | None = None
+    ) -> None:
+        self._hospital, self._say, self._show = hospital, say, show or say
         self._name, self._leaves = hospital.file.hospital, hospital.file.leaves
         self._studies: dict[str, Study] = {}
         self._waits_for, self._allowance = "", Allowance()
@@ -81,33 +90,34 @@ class Participant:
             answer = Parcel({"refused": f"{LATER}{sanitize(error)}"})
             if self._waits_for != str(error):
                 self._waits_for = str(error)
-                self._say_hourly(f"waits: {sanitize(error)}")
+                self._show_hourly(f"waits: {sanitize(error)}")
         except ChestfedError as error:
-            outcome = f"refused: {sanitize(error)}"
-            self._say_hourly(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
-            answer = Parcel({"refused": sanitize(_hide_details(error))})
+            told = sanitize(_hide_details(error))
+            outcome, answer = f"refused: {told}", Parcel({"refused": told})
+            self._show_hourly(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
         except Exception as error:  # whatever the server sends, the hospital goes on
             outcome = f"failed: {type(error).__name__}"
-            if self._say_hourly(f"failed at {ascii(kind)[:40]}: {type(error).__name__}; the log says more"):
+            if self._show_hourly(f"failed at {ascii(kind)[:40]}: {type(error).__name__}: {sanitize(error)}"):
                 self._log.exception("a question of kind %s", ascii(kind)[:40])
-            answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own log says more"})
+            answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own screen says more"})
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
         seconds = round(time.monotonic() - started, 3)
-        self._count(given, seconds, reply)
         entry = {**request_entry(question), "sent": reply.size, "seconds": seconds, "outcome": outcome}
         entry |= {"answer": hash_parcel(reply), "left": fields_of(reply)}
-        if str(given.get("study")) in self._studies:
+        if study := self._studies.get(str(given.get("study"))):
             entry["agreed"] = True
+            if counted := study.usage.end(study.folder, seconds=seconds, sent=reply.size):
+                entry["counted"] = counted
         self._log.info(entry)
         head = head_of(self._log)  # of the line above: what the server has seen cannot be removed unnoticed
         return reply if head is None else Parcel(reply.values | {"log": head}, reply.packed)
 
-    def _say_hourly(self, text: str) -> bool:
-        """Say what any request can cause, so often in an hour; whether it was said."""
+    def _show_hourly(self, text: str) -> bool:
+        """Show what any request can cause, so often in an hour; whether it was shown."""
         may = self._allowance.take()
         if may:
             missed = self._allowance.missed()
-            self._say(f"{text} (before it {missed:,} further ones)" if missed else text)
+            self._show(f"{text} (before it {missed:,} further ones)" if missed else text)
         return may
 
     def answer(self, question: Parcel) -> Parcel:
@@ -144,18 +154,8 @@ class Participant:
         policy.check_bytes(limits, study.usage, answer.size)
         return answer
 
-    def _count(self, values: dict[str, Any], seconds: float, reply: Parcel) -> None:
-        """Add a request to what its study has used."""
-        study = self._studies.get(str(values.get("study")))
-        if study is not None:
-            header = reply.packed.header
-            answers = {"rounds": (b'"Worked"', b'"Stepped"'), "models": (b'"Scores"',)}
-            found = [what for what, names in answers.items() if any(name in header for name in names)]
-            others = "others" if values.get("kind") == "ask" and header and b'"Done"' not in header else ""
-            study.usage.add(study.folder, found[0] if found else others, seconds=seconds, sent=reply.size)
-
     def _greet(self, values: dict[str, Any], digest: str) -> Parcel:
-        """Compare, and ask for an approval, before a network is built."""
+        """Compare, and ask for an approval, before a network is built or weights are loaded."""
         if not DIGEST.fullmatch(digest):  # it names a folder here
             raise Refused("the study is not named by a digest", kind="unknown study")
         theirs = values.get("passport")
@@ -169,14 +169,12 @@ class Participant:
             raise Refused(f"{self._name} is not one of the hospitals of the pipeline", kind="not a member")
         place = names.index(self._name)
         _refuse_differences(theirs, handshake.compare_first(pipeline))
-        if handshake.study_digest(pipeline) != digest:
-            raise Refused("the study has another name than its pipeline gives it", kind="unknown study")
         policy.check_pipeline(pipeline, place, self._hospital)
         _refuse_differences(theirs, handshake.passport(pipeline))
-        known = self._studies.get(digest)
-        if (
-            known is None or known.pipeline != pipeline or known.code != codes_in_use()
-        ):  # intervals, say, are not in the digest
+        if handshake.study_digest(pipeline) != digest:
+            raise Refused("the study has another name than its pipeline gives it", kind="unknown study")
+        known, code = self._studies.get(digest), read_code(pipeline)
+        if known is None or known.pipeline != pipeline or known.code != code:  # intervals, say, are not in the digest
             local_pipeline = localize_pipeline(pipeline, place, self._hospital)
             runtime = {"device": self._hospital.file.device}
             if self._hospital.file.threads is not None:
@@ -187,9 +185,7 @@ class Participant:
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
             about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
-            self._studies = {
-                digest: Study(pipeline, *about, policy.Usage.read(folder), codes_in_use())
-            }  # one at a time
+            self._studies = {digest: Study(pipeline, *about, policy.Usage.read(folder), code)}  # one at a time
             self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
@@ -203,6 +199,7 @@ class Participant:
             limits = self._hospital.file.policy
             policy.check_patients(limits, len(set(data.patients.tolist())), data.count_training_patients())
             policy.check_window(limits, study.pipeline, study.place, data.client.training_rows)
+            study.disclosed = data.disclose(self._leaves.smallest_count, study.pipeline.seed)
             study.data = data
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
@@ -211,7 +208,7 @@ class Participant:
                 return Parcel({"none": True})
             values, labels = study.data.disclose_test(test, scores_stay=self._hospital.results == "aucs")
             return Parcel(values, pack(labels))
-        study.disclosed = study.data.disclose(self._leaves.smallest_count, study.pipeline.seed)
+        assert study.disclosed is not None
         values, counts = study.disclosed
         return Parcel(values, pack(counts))
 
@@ -238,7 +235,8 @@ class Participant:
 
     def _begin(self, study: Study, question: Parcel) -> Parcel:
         data, network = study.opened(), study.network
-        k, counts = read_members(question.values, handshake.hospitals_in(study.pipeline))
+        names = handshake.hospitals_in(study.pipeline)
+        k, counts = read_members(question.values, names)
         plan.check_k(study.pipeline, k)
         if self._name not in counts:
             raise Refused(f"{self._name} is not one of the hospitals of this stage 2", kind="not a member")
@@ -248,6 +246,8 @@ class Participant:
         like = Beginning.like(len(counts), len(study.pipeline.tasks), *sizes)
         check_buffers(self._hospital.file.policy, sizes[1])
         start = unpack(question.packed, like, "the server")
+        if not study.pipeline.pretrain.epochs:
+            check_first_weights(new_network(study.local_pipeline, study.machine), start.parameters)
         if study.disclosed is None:
             raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
         own, known = (start.ratios[number], start.labeled[number]), study.disclosed[1]
@@ -260,6 +260,7 @@ class Participant:
         study.network = starting_network(study.pipeline, study.machine, Pretrained(start.parameters, start.buffers, []))
         device, ratios = study.machine.device, with_nan(start.ratios)
         cohort = Federation.of(study.pipeline, counts, ratios, start.labeled, device, k)
+        cohort = replace(cohort, places=tuple(map(names.index, counts)))
         host = make_member_host(data.study, cohort, number, data.client, study.network)
         some = "" if len(counts) == k else f"-{handshake.digest(list(counts))[:16]}"  # others than the first k
         file = study.folder / f"k{k}{some}.safetensors"
@@ -287,10 +288,13 @@ class Participant:
         noised = limits.noise == "local" and isinstance(request, Work)
         if noised:
             spent = check_epsilon(limits, study.usage.rounds)
+        if not isinstance(request, Start):  # before anything is computed: an error is an answer too
+            study.usage.begin(study.folder, "rounds" if is_round(request) else "others")
+        host.tells_not_finite = not noised
         reply: Any = answer_request(host, request)
         if noised:
             reply = add_noise(limits, reply, request.message)
-            self._say(f"noise: epsilon {spent:.3g} after {study.usage.rounds + 1} rounds")
+            self._say(f"noise: epsilon {spent:.3g} after {study.usage.rounds} rounds")
         if request.is_turn:
             lineage = plan.extend_lineage(turn.lineage, hash_request(question.packed))
             stage, began = turn.stage, turn.began
@@ -309,6 +313,7 @@ class Participant:
         like = Network.like(network.size, network.buffers().numel())
         given = unpack(question.packed, like, "the server", study.machine.device)
         batch = study.pipeline.evaluation.batch_size
+        study.usage.begin(study.folder, "models")
         outputs = score(network, given.parameters, given.buffers, test, batch, study.machine)
         if self._hospital.results == "aucs":
             row = disclose_row(test, outputs, study.pipeline.evaluation, self._leaves.smallest_count)
@@ -344,5 +349,15 @@ def _hide_details(error: ChestfedError) -> str:
     if isinstance(error, Refused | WireError | TrainingError):
         return str(error)
     if isinstance(error, NotWrittenError):
-        return f"the hospital cannot write to its disk ({error.reason}); its own log says where"
-    return f"{type(error).__name__} at the hospital; its own log says more"
+        return f"the hospital cannot write to its disk ({error.reason}); its own screen says where"
+    return f"{type(error).__name__} at the hospital; its own screen says more"
+
+
+def check_first_weights(network: FlatModule, sent: Tensor) -> None:
+    """Refuse other weights after no epoch of stage 1 than the network begins with; raises `Refused`.
+
+    Processors differ in the last bits of random numbers.
+    """
+    if not torch.allclose(network.parameters().cpu(), sent.cpu(), rtol=1e-4, atol=1e-6):
+        text = "stage 1 has no epochs, and the server begins with other weights than the pipeline's"
+        raise Refused(text, kind="first weights")

@@ -120,7 +120,7 @@ def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Tur
     if done > planned or (done == planned and asked.trains):
         raise Refused(f"the stage has {planned} rounds", kind="not in the plan")
     if isinstance(asked, requests.Work):
-        least, most = bounds_of_steps(settings, cohort.rows[number], number)
+        least, most = bounds_of_steps(settings, cohort.rows[number], cohort.places[number])
         if settings.local_steps is None and asked.steps:
             raise Refused("the pipeline has no other steps than its window", kind="not in the plan")
         if settings.local_steps is not None and not least <= asked.steps <= most:
@@ -146,18 +146,23 @@ def _requests_of(pipeline: Pipeline, rule: Any) -> set[type[Request[Any]]]:
     return {requests.Start, requests.Work, *(kind for kind, is_there in there.items() if is_there)}
 
 
+def is_round(request: Request[Any]) -> bool:
+    """Whether a request is the local work of a round, of which a client's state is another one afterwards."""
+    return request.trains and not isinstance(request, requests.Prepare)
+
+
 def may_miss_rounds(settings: Federated) -> bool:
     """Whether a hospital may take part in fewer rounds than a stage has."""
     return settings.absent != "wait" or settings.clients_per_round is not None
 
 
-def least_between_answers(settings: Federated, rows: int, number: int) -> int:
+def least_between_answers(settings: Federated, rows: int, place: int) -> int:
     """Fewest steps of a round, or by which two answers from one model and the same images may differ.
 
     Two rounds of unequal numbers of steps that go on from one turn have their first steps in common: their difference
     is the work of the others alone.
     """
-    least, most = bounds_of_steps(settings, rows, number)
+    least, most = bounds_of_steps(settings, rows, place)
     if settings.local_steps is not None:
         return least if least == most else 1
     windows = sorted({stage.window for stage in settings.schedule})
@@ -165,15 +170,15 @@ def least_between_answers(settings: Federated, rows: int, number: int) -> int:
     return min([least, *gaps])
 
 
-def bounds_of_steps(settings: Federated, rows: int, number: int) -> tuple[int, int]:
-    """Fewest and most local steps of a client in a round."""
+def bounds_of_steps(settings: Federated, rows: int, place: int) -> tuple[int, int]:
+    """Fewest and most local steps of a client in a round; `place` in the order of addition, whoever has left."""
     chosen = settings.local_steps
     if chosen is None:
         windows = [stage.window for stage in settings.schedule]
         return min(windows), max(windows)
     whole = [float(stage.window) for stage in settings.schedule]
     if chosen.per_client is not None:
-        whole = [chosen.per_client[number]]
+        whole = [chosen.per_client[place]]
     elif chosen.epochs is not None:
         whole = [chosen.epochs * rows / settings.images_per_step]
     least = chosen.least if chosen.stragglers else 1.0

@@ -17,13 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, PrivateAttr, ValidationError
 
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.learning.abilities import Can
 from chestfed.leaves.federation import handshake
+from chestfed.leaves.federation.hospital.log import count_logged
 from chestfed.leaves.federation.hospital.noise import list_unnoised
 from chestfed.leaves.federation.hospital.plan import (
     MORE,
@@ -46,32 +47,41 @@ MOST_PENDING = 20
 class Usage(StrictModel, frozen=False):
     """What a study has used at this hospital.
 
-    `rounds` are answered local rounds, repeated ones included, `models` those that were scored, `others` answers of a
-    client that are no rounds.
+    `rounds` are local rounds, repeated ones included, `models` those that were scored, `others` requests to a client
+    that are no rounds; all as they were begun, answered or not.
     """
 
-    rounds: int = 0
-    models: int = 0
-    others: int = 0
-    seconds: float = 0.0
-    sent: int = 0
+    rounds: int = Field(0, ge=0)
+    models: int = Field(0, ge=0)
+    others: int = Field(0, ge=0)
+    seconds: float = Field(0.0, ge=0)
+    sent: int = Field(0, ge=0)
+    _begun: str = PrivateAttr("")
 
     @classmethod
     def read(cls, folder: Path) -> Usage:
-        """That of the study with this folder; of a new one nothing."""
+        """That of the study with this folder, at least what the hospital's log says; of a new one nothing."""
         file = folder / "usage.json"
         try:
-            return cls.model_validate_json(file.read_bytes()) if file.exists() else cls()
+            kept = cls.model_validate_json(file.read_bytes()) if file.exists() else cls()
         except ValidationError:
             raise ConfigError(f"{file}: damaged; the limits of the policy need it", kind="damaged file") from None
+        logged = count_logged(folder.parent, folder.name)
+        return cls(**{key: max(value, logged[key]) for key, value in kept.model_dump().items()})
 
-    def add(self, folder: Path, what: str, *, seconds: float, sent: int) -> None:
-        """Count an answer to a request, `rounds`, `models`, `others` or nothing of these, and write the sums."""
-        if what:
-            setattr(self, what, getattr(self, what) + 1)
+    def begin(self, folder: Path, what: str) -> None:
+        """Count a request before it is carried out, as one of `rounds`, `models` or `others`, and write the sums."""
+        setattr(self, what, getattr(self, what) + 1)
+        self._begun = what
+        write_json(folder / "usage.json", self.model_dump())
+
+    def end(self, folder: Path, *, seconds: float, sent: int) -> str:
+        """Add what a request took, and write the sums; as what it was counted, or nothing."""
         self.seconds += seconds
         self.sent += sent
         write_json(folder / "usage.json", self.model_dump())
+        what, self._begun = self._begun, ""
+        return what
 
 
 class Approval(StrictModel):

@@ -8,14 +8,19 @@ from typing import Any
 from pydantic import ValidationError
 
 from chestfed.core.plugins import NotAllowedError, allow_references
-from chestfed.learning.models.pretrained import IMAGENET
 from chestfed.leaves.federation.parcels import Refused
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.pipeline import Pipeline
 
+#: How files of weights end: others beside hospital.yaml are the hospital's own, such as its keys.
+WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt")
+
 
 def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
-    """The pipeline; raises `Refused` with the keys that cannot be read, or the code or file that is not listed."""
+    """The pipeline; raises `Refused` with the keys that cannot be read, or the code or file that is not listed.
+
+    No file that it names is opened here.
+    """
     try:
         with allow_references(hospital.file.plugins):
             pipeline = Pipeline.model_validate(given)
@@ -25,16 +30,13 @@ def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
     except NotAllowedError as error:
         text = f"{error}: if its code is to run, list it under `plugins` in hospital.yaml"
         raise Refused(text, kind="unlisted code") from None
-    weights = pipeline.model.initial_weights
-    if weights is None or weights == IMAGENET:
-        return pipeline
-    if PurePath(weights).name != weights:
-        raise Refused(
-            "model.initial_weights: a file beside hospital.yaml is meant, so it is a name without folders",
-            kind="unlisted file",
-        )
-    if not (hospital.folder / weights).is_file():
-        text = f"model.initial_weights: {weights} is not beside hospital.yaml"
-        raise Refused(text, kind="missing weights")
-    model = pipeline.model.model_copy(update={"initial_weights": str(hospital.folder / weights)})
-    return pipeline.model_copy(update={"model": model})
+
+    def find(key: str, name: str) -> str:
+        if PurePath(name).name != name or PurePath(name).suffix not in WEIGHTS:
+            ends = ", ".join(WEIGHTS)
+            raise Refused(f"{key}: a name beside hospital.yaml is meant, which ends with {ends}", kind="unlisted file")
+        if not (hospital.folder / name).is_file():
+            raise Refused(f"{key}: {name} is not beside hospital.yaml, or no regular file", kind="missing weights")
+        return str(hospital.folder / name)
+
+    return pipeline.relocate(find)

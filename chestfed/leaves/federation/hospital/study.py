@@ -13,6 +13,7 @@ from chestfed.learning.engines.messages.requests import Request
 from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, peek, unpack
 from chestfed.learning.models import FlatModule
+from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.hospital.local import OwnData
 from chestfed.leaves.federation.hospital.plan import History
 from chestfed.leaves.federation.hospital.policy import Usage
@@ -41,7 +42,7 @@ class Study:
     """A study that this hospital takes part in; `data` once it is open, `stage_2` in stage 2.
 
     `approval` is the digest by which it is approved, `place` that of the hospital in the order of addition,
-    `code` the identity of each plug-in's module with which it was agreed upon.
+    `code` that of `read_code` with which it was agreed upon.
     """
 
     pipeline: Pipeline
@@ -58,9 +59,12 @@ class Study:
     stage_2: StageTwo | None = None
 
     def check_code(self) -> None:
-        """Refuse to go on with other code than was agreed upon: a greeting has imported it since; raises `Refused`."""
-        now = codes_in_use()
-        if any(now.get(module) != code for module, code in self.code.items()):
+        """Refuse to go on once the files of a plug-in are others than were agreed upon; raises `Refused`.
+
+        One that is imported only now would run as it is now, and a greeting may have imported all anew.
+        """
+        now = read_code(self.pipeline)
+        if any(now.get(part) != code for part, code in self.code.items()):
             raise Refused(f"{UNKNOWN}the code of a plug-in has changed since the study was agreed upon", kind="code")
 
     @property
@@ -71,6 +75,11 @@ class Study:
         if self.data is None:
             raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
         return self.data
+
+
+def read_code(pipeline: Pipeline) -> dict[str, str]:
+    """The identity of each plug-in's module as it was imported, and the digest of its files as they are now."""
+    return codes_in_use() | handshake.hash_code(pipeline)
 
 
 def require_stage_2(study: Study, question: Parcel) -> StageTwo:

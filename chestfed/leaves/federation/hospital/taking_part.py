@@ -110,7 +110,7 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
     try:
         report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
-        participant = Participant(hospital, report)
+        participant = Participant(hospital, report, say)
 
         def answer(question: Parcel | WireError) -> Parcel:
             reply = participant(question)
