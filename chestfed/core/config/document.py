@@ -55,7 +55,11 @@ class StrictModel(BaseModel):
             value = getattr(self, name)
             marks = [mark for mark in field.metadata if isinstance(mark, NamesFile)]
             if isinstance(value, StrictModel):
-                moved[name] = value.relocate(lambda key, text, name=name: place(f"{name}.{key}", text))
+
+                def place_within(key: str, text: str, name: str = name) -> str:
+                    return place(f"{name}.{key}", text)
+
+                moved[name] = value.relocate(place_within)
             elif marks and isinstance(value, str) and value not in marks[0].words:
                 moved[name] = place(name, value)
         update = {name: value for name, value in moved.items() if value is not getattr(self, name)}

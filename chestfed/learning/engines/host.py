@@ -252,6 +252,7 @@ class Host:
         if self.tells_not_finite:
             self.refuse_not_finite(parts, f"client '{client.name}': its update")
         elif not all(map(is_finite, parts)):
+            assert run.state is not None
             update, state = unchanged(update, request.message), run.state
         self._keep(request.after + 1, state)
         return requests.Worked(update, buffers, client.mean_gradient(), loss, run.gradients, run.images)
