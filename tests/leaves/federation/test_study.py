@@ -514,6 +514,11 @@ def test_claims_of_hospital_are_checked(card: dict[str, object], claims: dict[st
 
 def test_small_counts_are_masked(home: Path, in_process: str) -> None:
     line = line_at(home, "small", Leaves(smallest_count=10, results="aucs"))
+    hospital = line.hospitals["chexpert"]  # of which no row is repeated
+    site = hospital.folder / "site.yaml"
+    site.write_text(f"extends: {hospital.file.site}\nupsample: {{cardiomegaly: 0, consolidation: 0}}\n")
+    line.hospitals["chexpert"] = replace(hospital, file=hospital.file.model_copy(update={"site": str(site)}))
+    line.start_anew("chexpert")
     over_hospitals(home, line, "small_out")
     (sites,) = (home / "small_out").glob("synthetic-*/sites.json")
     assert sites.parent.name not in in_process  # a run of other ratios
