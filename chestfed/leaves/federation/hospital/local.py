@@ -90,7 +90,7 @@ class OwnData:
                 labeled[j] = known / (known + disclosed["missing"])
         if values["cards"][0] != cards[0]:  # the rounds depend on the disclosed counts
             if cards[0]["rows"] != cards[0]["images"]:
-                text = "the hospital's smallest_count hides a count that repeated rows tell: set `upsample` in site.yaml to 0"
+                text = "smallest_count hides a count of the hospital that repeated rows (`upsample`) would tell"
                 raise Refused(text, kind="policy")
             values["digest"] = handshake.digest([values["digest"], ratios.tolist(), labeled.tolist()])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 import yaml
-from torch import Tensor
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
@@ -26,7 +25,6 @@ from chestfed.core.plugins import freeze_plugins
 from chestfed.core.processes import stopping
 from chestfed.learning.engines.messages.requests import Export, Import, Locate, OwnRequest, Start, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
-from chestfed.learning.models import FlatModule
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.hospital import plan, policy
@@ -247,7 +245,10 @@ class Participant:
         check_buffers(self._hospital.file.policy, sizes[1])
         start = unpack(question.packed, like, "the server")
         if not study.pipeline.pretrain.epochs:
-            check_first_weights(new_network(study.local_pipeline, study.machine), start.parameters)
+            first = new_network(study.local_pipeline, study.machine).parameters().cpu()
+            if not torch.allclose(first, start.parameters, rtol=1e-4, atol=1e-6):  # processors differ in the last bits
+                text = "stage 1 has no epochs, and the server begins with other weights than the pipeline's"
+                raise Refused(text, kind="first weights")
         if study.disclosed is None:
             raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
         own, known = (start.ratios[number], start.labeled[number]), study.disclosed[1]
@@ -351,13 +352,3 @@ def _hide_details(error: ChestfedError) -> str:
     if isinstance(error, NotWrittenError):
         return f"the hospital cannot write to its disk ({error.reason}); its own screen says where"
     return f"{type(error).__name__} at the hospital; its own screen says more"
-
-
-def check_first_weights(network: FlatModule, sent: Tensor) -> None:
-    """Refuse other weights after no epoch of stage 1 than the network begins with; raises `Refused`.
-
-    Processors differ in the last bits of random numbers.
-    """
-    if not torch.allclose(network.parameters().cpu(), sent.cpu(), rtol=1e-4, atol=1e-6):
-        text = "stage 1 has no epochs, and the server begins with other weights than the pipeline's"
-        raise Refused(text, kind="first weights")
