@@ -153,7 +153,7 @@ def have_same_groups(first: pd.Series, second: pd.Series) -> bool:
     return bool(pairs["a"].is_unique and pairs["b"].is_unique)
 
 
-def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | None:
+def find_prefix(paths: pd.Series, folder: str = "(?:^|/)", role: str = "patient") -> tuple[str, str] | None:
     """How the files' names begin, up to a `_` or `-`, as an expression, with counts; None if that groups no images."""
     names = paths.str.rsplit("/", n=1).str[-1]
     sign = next((sign for sign in "_-" if names.str.contains(sign, regex=False).any()), None)
@@ -165,7 +165,7 @@ def find_prefix(paths: pd.Series, folder: str = "(?:^|/)") -> tuple[str, str] | 
     text = f"{number:,} beginnings of file names, up to '{sign}', of {paths.nunique():,} images"
     if whole := names[~names.str.contains(sign, regex=False)].nunique():
         text += f"; {whole:,} names without '{sign}' are a patient each"
-    return f"{folder}(?P<patient>[^/{sign}]+)[^/]*$", text
+    return f"{folder}(?P<{role}>[^/{sign}]+)[^/]*$", text
 
 
 def find_folder(paths: pd.Series, role: str = "patient") -> tuple[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -27,6 +27,7 @@ from chestfed.leaves.drafts.codes import (
 from chestfed.leaves.drafts.columns import (
     are_years,
     find_folder,
+    find_prefix,
     has_only_views,
     have_same_groups,
     is_constant,
@@ -34,7 +35,7 @@ from chestfed.leaves.drafts.columns import (
     looks_like_ids,
     offer_split,
 )
-from chestfed.leaves.drafts.proposal import FOLDER, NONE, Proposal, option
+from chestfed.leaves.drafts.proposal import FOLDER, NONE, PREFIX, Proposal, option
 
 #: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
 _FEW: Final = 12
@@ -168,13 +169,21 @@ def _propose_filter(proposal: Proposal, name: str) -> None:
     proposal.leave_out(values.isin({row.value for row in dropped}), f"'{name}'")
 
 
+#: Answers that name a part of the images' paths -> where it is.
+_PLACES: Final[Mapping[str, Callable[[pd.Series], tuple[str, str] | None]]] = {
+    FOLDER: partial(find_folder, role="site"),
+    PREFIX: partial(find_prefix, role="site"),
+}
+_WORDS: Final = {FOLDER: "folders", PREFIX: "file names' beginnings"}
+
+
 def _note_site(proposal: Proposal) -> None:
     """The column, or the folder of the images, of the center that numbers its own patients."""
     answer = proposal.get_answer("site")
-    if answer == FOLDER:
-        place = find_folder(list_paths(proposal), "site")
+    if answer in _PLACES:
+        place = _PLACES[str(answer)](list_paths(proposal))
         if place is None or "from_path" in proposal.table:
-            raise ConfigError("--column site=folder: the images are not in folders, or from_path is used already")
+            raise ConfigError(f"--column site={answer}: the images have none, or from_path is used already")
         proposal.table["from_path"], proposal.evidence["from_path"] = place
     elif answer not in (None, NONE):
         proposal.table["patient_prefix"], proposal.evidence["patient_prefix"] = answer, "given"
@@ -195,14 +204,16 @@ def _ask_sites(proposal: Proposal, names: Sequence[str]) -> None:
     if proposal.get_answer("site") is not None:
         return
     paths = list_paths(proposal)
-    place = find_folder(paths, "site")
-    folders = paths.str.extract(place[0])["site"] if place and "from_path" not in proposal.table else None
-    if folders is not None and are_years(folders.dropna().unique()):
-        proposal.notes.append(f"the images' folders are years, no centers (else {option('--column', 'site=folder')})")
-        folders = None
     named = [(name, proposal.frame[name]) for name in names]
     parts = [(f"column '{name}'", name, cells) for name, cells in named if not are_years(cells.dropna().unique())]
-    parts += [("the folders of the images", FOLDER, folders)] if folders is not None else []
+    for name, find in _PLACES.items() if "from_path" not in proposal.table else ():
+        if (place := find(paths)) is None:
+            continue
+        cells = paths.str.extract(place[0])["site"]
+        if are_years(cells.dropna().unique()):
+            proposal.notes.append(f"the images' {_WORDS[name]} are years, no centers (else --column site={name})")
+        elif not all(map(name_view, cells.dropna().unique())):
+            parts.append((f"the {_WORDS[name]} of the images", name, cells))
     for what, name, cells in parts:
         split, share = _count_split(proposal, cells)
         if share >= _MOSTLY and 2 <= cells.nunique() <= _MOST_SITES:
