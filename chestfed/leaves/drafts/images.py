@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Final
@@ -104,8 +106,16 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
         kept = match.paths.notna() | proposal.frame[match.column].isna()
         proposal.frame, proposal.image = proposal.frame[kept], proposal.image[kept]
     elif lost and not dropped:
+        cells, names = proposal.frame[match.column], _list_names(proposal.pictures)
+        lists = cells[match.paths.isna() & cells.notna()].map(partial(_is_list, names=names))
+        several = (
+            f" ({lists.sum():,} of them name several: give each image a row, {convert(_explode(match.column))})"
+            if lists.any()
+            else ""
+        )
         proposal.ask(
-            f"{lost:,} of {match.cells:,} rows name no file of the folder: add the images, or leave out such rows",
+            f"{lost:,} of {match.cells:,} rows name no file of the folder{several}: add the images, or leave out such "
+            "rows",
             _DROP,
         )
     if idle:
@@ -209,23 +219,43 @@ def _match_spelled(proposal: Proposal, names: Sequence[str]) -> bool:
     return True
 
 
+def _list_names(pictures: Pictures) -> set[str]:
+    return {file.rpartition("/")[2].casefold() for file in pictures.files}
+
+
+def _is_list(cell: str, names: set[str]) -> bool:
+    """Whether a cell names several files."""
+    parts = re.split(r"\s*[;,|]\s*|\s+", cell.strip().casefold())
+    return len(parts) > 1 and names.issuperset(parts)
+
+
+def _explode(column: str) -> str:
+    return rf"frame.assign({column}=frame['{column}'].str.split(r'\s*[;,|]\s*', regex=True)).explode('{column}')"
+
+
 def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
     """Why no cell of any column names a file of the folder, as far as that can be seen."""
     text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
-    names = {file.rpartition("/")[2].casefold() for file in pictures.files}
+    names = _list_names(pictures)
     bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
     begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
     for name in map(str, frame):
         cells = frame[name].dropna().str.strip()
         if cells.empty:
             continue
-        lists = cells.str.casefold().str.split(r"\s*[;,|]\s*|\s+", regex=True)
         many = cells.nunique() >= _RIVAL * len(pictures.files)
         if many and cells.str.fullmatch(r"\d+").all() and cells.str.lstrip("0").isin(bare).mean() >= ENOUGH:
             return text + f"Those of '{name}' would without leading zeros: export that column as text"
-        if lists.map(lambda parts: len(parts) > 1 and names.issuperset(parts)).mean() >= ENOUGH:
-            line = f"frame.assign({name}=frame['{name}'].str.split(';')).explode('{name}')"
-            return text + f"Each cell of '{name}' names several images, and needs a row for each: {convert(line)}"
+        if cells.map(partial(_is_list, names=names)).mean() >= ENOUGH:
+            line = convert(_explode(name))
+            return text + f"Each cell of '{name}' names several images, and needs a row for each: {line}"
+        last = cells.str.rsplit("/", n=1).str[-1]
+        for sign in "-_":
+            if last.str.casefold().str.split(sign, n=1).str[-1].isin(names).mean() >= ENOUGH:
+                line = (
+                    f"frame['{name}'] = frame['{name}'].str.rsplit('/', n=1).str[-1].str.split('{sign}', n=1).str[-1]"
+                )
+                return text + f"Those of '{name}' end with them, after a '{sign}': {convert(line)}"
         if cells.isin(begins).mean() >= ENOUGH:
             return (
                 text + f"The names of the files begin with those of '{name}': write one row per image, or put the "

@@ -298,15 +298,17 @@ def test_examination_is_not_the_patient(bring: Bring, tmp_path: Path) -> None:
     assert (frame.groupby("patient").size() <= 2).all()
 
 
-@pytest.mark.parametrize("center", ["Zentrum", "country", "folder"])
+@pytest.mark.parametrize("center", ["Zentrum", "country", "folder", "prefix"])
 def test_centers_that_number_alike_are_asked(tmp_path: Path, center: str) -> None:
     place, made = Place(tmp_path), make_films(40, doubt=False, lateral=False)
     names = {film.name: ("BER", "MUC")[n >= 20] for n, film in enumerate(made)}
-    place.pictures(
-        made, lambda film: f"images/{names[film.name]}/{film.file}" if center == "folder" else f"images/{film.file}"
-    )
+    signs = {"folder": "/", "prefix": "_"}
+    places = {film.name: names[film.name] + signs[center] if center in signs else "" for film in made}
+    place.pictures(made, lambda film: f"images/{places[film.name]}{film.file}")
     rows = [{**cells, "Patient": n // 2 % 10} for n, cells in enumerate(wide(made, roles=("view", "age")))]
-    if center != "folder":
+    if center == "prefix":
+        rows = [{**cells, "Bild": f"{places[film.name]}{film.file}"} for cells, film in zip(rows, made, strict=True)]
+    if center not in signs:
         rows = [{**cells, center: name} for cells, name in zip(rows, names.values(), strict=True)]
     place.save(rows)
     options = ("--images", "images", "--labels", "labels.csv", "--no-input", "--no-split")
