@@ -1,1 +1,1 @@
-"""What everything else stands on: configuration, errors, randomness, checkpoints; imports nothing above."""
+"""Base of everything else: configuration, errors, randomness, checkpoints; imports nothing above."""

@@ -1,4 +1,4 @@
-"""What comes with chestfed: its YAML files by name, and the requirements of its extras; and names of finished runs."""
+"""Contents of chestfed: its YAML files by name, and the requirements of its extras; and names of finished runs."""
 
 from __future__ import annotations
 

@@ -110,12 +110,12 @@ def write_json(path: Path, value: object) -> None:
 
 
 def json_text(value: object) -> str:
-    """What `write_json` writes."""
+    """Text that `write_json` writes."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """What `write_json` wrote, or an empty dict if the file does not exist.
+    """Read what `write_json` wrote, or an empty dict if the file does not exist.
 
     Raises
     ------

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _ONE_AT_A_TIME: Final = threading.Lock()
 _Result = TypeVar("_Result")
-#: Of a file or a pipe.
+#: Width of a file or a pipe.
 _WIDTH: Final = 140
 #: Control characters, halves of characters, and what reverses the direction of the text behind it.
 _STEERING: Final = re.compile(r"[^\n\t -~\xa0-\ud7ff\ue000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]")

@@ -29,7 +29,7 @@ TITLES: Final[dict[str, str]] = {
 #: The five tasks C0..C4 of the source paper's Tables 2 to 5, in its order: what a site or a study is about by default.
 DISEASES: Final[tuple[str, ...]] = tuple(TITLES)[:5]
 
-#: What stands beside diseases in tables, terms and policies.
+#: Words beside diseases in tables, terms and policies.
 _RESERVED: Final = frozenset((
     "image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted", "repeats", "mean", "average",
     "others", "normal", "ignore", "missing", "absent", "uncertain", "k", "added", "data", "run", "seed", "site",
@@ -90,7 +90,7 @@ def format_title(disease: str) -> str:
     return TITLES.get(disease) or _given_titles.get(disease) or disease.replace("_", " ").capitalize()
 
 
-#: What other data sets and models call these diseases.
+#: Names of these diseases in other data sets and models.
 _ALIASES: Final[dict[str, str]] = {
     "effusion": "pleural_effusion",
     "oedema": "edema",

@@ -70,7 +70,7 @@ class NotWrittenError(ChestfedError):
 
 
 class ChestfedWarning(UserWarning):
-    """What a user should know; the command line prints it as one line."""
+    """A warning to a user; the command line prints it as one line."""
 
 
 class ImageError(ChestfedError):
@@ -101,7 +101,7 @@ def nearest(names: str | Iterable[str], known: Iterable[str], cutoff: float = 0.
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, without the advice for programmers below; its kind if it says nothing."""
+    """First line of a library's error, without the advice for programmers below; its kind if it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 

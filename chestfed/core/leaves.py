@@ -19,7 +19,7 @@ GROUP: Final = "chestfed.leaves"
 
 @dataclass(frozen=True)
 class Leaf:
-    """What a leaf offers."""
+    """Commands and parts of a leaf."""
 
     #: Words of a command ("site new") -> `module:function`.
     commands: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What a folder of results is, and what its files held when they were written: `manifest.json`.
+"""Identity of a folder of results, and of its files when they were written: `manifest.json`.
 
 It names the run and the part of it, and each file with its digest. So a folder that was exchanged for another one is
 found, and what a disk, a copy or an edit has changed. It is not a signature: who can change a file can change it too.
@@ -87,7 +87,7 @@ def find_damage(folder: Path, part: Part, needed: Iterable[str] = ()) -> list[st
 
 
 class _Content(TypedDict):
-    """What `manifest.json` has."""
+    """Content of `manifest.json`."""
 
     run: str | None
     part: str

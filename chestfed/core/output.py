@@ -1,4 +1,4 @@
-"""How much a command prints: everything, with --quiet its answer in one line, with --json one object for programs.
+"""Output of a command: everything, with --quiet its answer in one line, with --json one object for programs.
 
 The object has `command`, `exit_code`, `error`, `messages`, `tables` (title, columns, rows of texts) and `result`, which
 each command describes: its `answer` in a line, and numbers as numbers.
@@ -21,7 +21,7 @@ Mode = Literal["text", "quiet", "json"]
 
 @dataclass
 class Output:
-    """What this process prints, and with --json what it has not printed yet."""
+    """Mode of this process's output, and with --json what is not printed yet."""
 
     mode: Mode = "text"
     messages: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Output:
 
     @property
     def last_line(self) -> str:
-        """What stands for the answer of a command that names none: the last line that it would have printed."""
+        """Line in place of the answer of a command that names none: the last that it would have printed."""
         return self.messages[-1].splitlines()[-1] if self.messages else ""
 
     def collect(self, objects: Iterable[object]) -> None:

@@ -49,12 +49,12 @@ class Origin(StrEnum):
 
     @classmethod
     def of(cls, synthetic: Iterable[bool]) -> Origin:
-        """Of several parts, each synthetic or not; of none it is real, which is the careful answer."""
+        """Origin of parts, each synthetic or not; of none it is real, which is the careful answer."""
         return cls.together(cls.SYNTHETIC if part else cls.REAL for part in synthetic)
 
     @classmethod
     def together(cls, origins: Iterable[Origin]) -> Origin:
-        """Of results that are put side by side."""
+        """Origin of results side by side."""
         kinds = set(origins)
         return kinds.pop() if len(kinds) == 1 else cls.MIXED if kinds else cls.REAL
 
@@ -64,11 +64,11 @@ class Origin(StrEnum):
         return next((origin for origin in cls if origin == about.get("data")), None)
 
     def keys(self) -> dict[str, str | bool]:
-        """What files say of it: `synthetic`, whether any part is, and `data`."""
+        """Keys in files: `synthetic`, whether any part is, and `data`."""
         return {"synthetic": self.any_synthetic, "data": str(self)}
 
     def tags(self) -> dict[str, str]:
-        """The same for MLflow."""
+        """Tags in MLflow."""
         return {"synthetic": str(self.any_synthetic).lower(), "data": str(self)}
 
     @property

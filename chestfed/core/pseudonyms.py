@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 #: The variable that names a key file.
 VARIABLE: Final = "CHESTFED_KEY_FILE"
-#: What a name is of; names of different purposes never agree. At most 16 letters.
+#: Subject of a name; names of different purposes never agree. At most 16 letters.
 Purpose = Literal["image", "study", "patient", "data set", "shared patient", "fingerprint"]
 
 _BYTES: Final = 32
@@ -73,7 +73,7 @@ class SiteKey:
         return hashlib.blake2b(key=self.secret, person=purpose.encode(), digest_size=16)
 
 
-#: Of what has no patient behind it. Everybody can know it.
+#: Key of data without patients. Everybody can know it.
 PUBLISHED: Final = SiteKey(hashlib.sha256(b"chestfed: names of synthetic hospitals and public collections").digest())
 
 

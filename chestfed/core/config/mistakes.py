@@ -1,4 +1,4 @@
-"""What is wrong with the data of a document: each mistake with its place, its key, and what was probably meant."""
+"""Mistakes in the data of a document: each with its place, its key, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _named_first(text: str, document: Document) -> Location:
 
 
 def _hint(document: Document, model: type[BaseModel], location: Location) -> tuple[str, str]:
-    """What to write in place of an unknown key: a key much like it, or where it is an option, or all keys.
+    """Hint for an unknown key: a key much like it, or where it is an option, or all keys.
 
     And the key much like it, where there is one.
     """

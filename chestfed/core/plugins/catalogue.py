@@ -45,7 +45,7 @@ class Options(StrictModel):
 
 
 class Declaration(Protocol):
-    """What a catalogue needs of a declaration."""
+    """A declaration as a catalogue needs it."""
 
     @property
     def name(self) -> str:
@@ -158,7 +158,7 @@ class Catalogue(Generic[Declared]):
         return [name for name, declared in self.built_in.items() if key in declared.options.model_fields]
 
     def digest(self, name: str) -> str | None:
-        """What identifies a plug-in's code, see `chestfed.core.plugins.code`; None for a built-in part."""
+        """Identity of a plug-in's code, see `chestfed.core.plugins.code`; None for a built-in part."""
         if name in self.built_in:
             return None
         if name in self._registered:

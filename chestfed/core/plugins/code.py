@@ -1,4 +1,4 @@
-"""What identifies the code of a plug-in, so that results of other code are not taken for its own.
+"""Identity of the code of a plug-in, so that results of other code are not taken for its own.
 
 * Of a distribution that was installed from an index: its name and version.
 * Of other code in files: a digest of the files, see `find_sources`. That is also code installed from a folder, a
@@ -93,7 +93,7 @@ def find_sources(module: ModuleType) -> dict[str, Path]:
 
 
 def identify_object(kind: str, declared: Any, *, repeated: bool) -> str:
-    """What identifies the code of a declaration that was passed as an object.
+    """Identify the code of a declaration that was passed as an object.
 
     `repeated`: one of its name was passed before. A script may have changed what it uses since, as in a loop.
 

@@ -42,7 +42,7 @@ class Stopped(KeyboardInterrupt):
 
 
 class _State:
-    """Of this process: whether a signal waits for a safe point, and which does."""
+    """State of this process: whether a signal waits for a safe point, and which does."""
 
     postponing = False
     asked: int | None = None
@@ -78,7 +78,7 @@ def ignore_signals() -> None:
 
 @contextmanager
 def block_signals() -> Iterator[None]:
-    """Of these signals a process that is started here sees only SIGTERM; this one gets them at the end of the block."""
+    """Block these signals: a process started here sees SIGTERM alone; this one gets them at the end of the block."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
