@@ -121,7 +121,7 @@ def _list_studies(studies: Studies, plan: StudyPlan) -> str:
 
 
 def describe_variants(variants: Sequence[Variant]) -> str:
-    """What the studies are, in one line: their labels, or of many in how much they differ."""
+    """Describe the studies in one line: their labels, or of many in how much they differ."""
     if len(variants) <= _NAMED:
         return ", ".join(variant.label for variant in variants)
     kinds: dict[str, set[Any]] = {

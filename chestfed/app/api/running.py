@@ -181,7 +181,7 @@ def load_pipeline(pipeline: PipelineSource, overrides: Sequence[str] = ()) -> Pi
 
 @dataclass(frozen=True)
 class Tuned:
-    """What `chestfed.tune` returns.
+    """Result of `chestfed.tune`.
 
     Attributes
     ----------

@@ -68,7 +68,7 @@ def families() -> dict[str, list[tuple[str, dict[str, str]]]]:
 
 
 def describe_spec(spec: AlgorithmSpec) -> dict[str, str]:
-    """What a table says of an algorithm, by column."""
+    """Describe an algorithm by column of a table."""
     from chestfed.learning.objectives import OBJECTIVES
 
     objectives = [name for name, objective in OBJECTIVES.built_in.items() if objective.kind in spec.takes]

@@ -169,7 +169,7 @@ def _describe(frame: pd.DataFrame) -> str:
 
 
 def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
-    """Of the target's test set, the patients with positive and with negative images of each disease."""
+    """Count the target's test patients with positive and with negative images of each disease."""
     from chestfed.core.bundled import pipeline_file
     from chestfed.studies.experiment.loading import load_pipeline
     from chestfed.studies.experiment.providers import provide_labels

@@ -1,4 +1,4 @@
-"""How far a command is: bars in a terminal, a plain line now and then in a log."""
+"""Progress of a command: bars in a terminal, a plain line now and then in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all commands have: --quiet, --json, rare options that --help-all shows, and help for mistyped names."""
+"""Features of all commands: --quiet, --json, rare options that --help-all shows, and help for mistyped names."""
 
 from __future__ import annotations
 

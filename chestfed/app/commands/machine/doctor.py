@@ -24,7 +24,7 @@ from chestfed.core.pseudonyms import VARIABLE, default_file, read_key
 
 State = Literal["ok", "note", "problem"]
 _GIGABYTE: Final = 1 << 30
-#: What the default study needs.
+#: Bytes that the default study needs.
 _MEMORY, _DISK = 4 * _GIGABYTE, 2 * _GIGABYTE
 _EXTRAS: Final = {
     "collections": "image collections of torchvision",

@@ -17,7 +17,7 @@ from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ChestfedError, first_line
 
 _HOST: Final = "127.0.0.1"
-#: How long a server may take to end.
+#: Seconds that a server may take to end.
 _SECONDS: Final = 10
 
 

@@ -149,7 +149,7 @@ def _report(
     cache: Path,
     workers: int | None,
 ) -> SiteReport:
-    """What the card and the check show, with a bar while images are read."""
+    """Report of the card and the check, with a bar while images are read."""
     from chestfed.app.commands.progress import StepBars
     from chestfed.data.sites import load_site_config
     from chestfed.reports.pages.site_report import make_report

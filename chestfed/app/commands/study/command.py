@@ -200,7 +200,7 @@ def _start(
 
 
 def _choose_executor(jobs: int, cluster: Path | None, session: Session) -> Executor:
-    """What trains the studies: this process, several, or a cluster."""
+    """Choose what trains the studies: this process, several, or a cluster."""
     from chestfed.studies.executors import EXECUTORS
     from chestfed.studies.jobs import Jobs
     from chestfed.studies.running import Executor
@@ -232,7 +232,7 @@ def _designs(target: str | None, k: str | None, images: str | None, *, subsets: 
 
 
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
-    """How many, counted up from the first, or which."""
+    """Number of seeds from the first on, or a list."""
     numbers = _numbers(text, "--seeds", 0)
     if len(numbers) > 1:
         if first is not None:

@@ -1,4 +1,4 @@
-"""What `chestfed study` prints and writes when its studies are finished."""
+"""Output of `chestfed study` when its studies are finished."""
 
 from __future__ import annotations
 

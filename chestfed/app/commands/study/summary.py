@@ -141,7 +141,7 @@ def _explain_brackets(results: Results) -> str:
 
 
 def _list_missing(results: Results) -> str:
-    """What a mean is without."""
+    """List what a mean lacks."""
     if own := find_presentation(results):
         undefined = own.list_missing(results)
     else:

@@ -1,4 +1,4 @@
-"""What `chestfed tune` does: plans or runs the search, writes the chosen settings, and tests them."""
+"""Work of `chestfed tune`: plans or runs the search, writes the chosen settings, and tests them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _VALIDATION = 0.25
 
 @dataclass(frozen=True)
 class Tuning:
-    """What is to be done; `studies` are the runs of the pipeline as it is, which have been checked."""
+    """Plan of a search; `studies` are the runs of the pipeline as it is, which have been checked."""
 
     studies: Studies
     source: Path | Document
