@@ -36,7 +36,7 @@ from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.opening import survey_site
 from chestfed.data.sites.tables.values import find_opposites
 
-#: What is being done, how much is done, and the total.
+#: Callback with the step, how much is done, and the total.
 Progress = Callable[[str, int, int], None]
 
 
@@ -142,7 +142,7 @@ def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[S
 
 
 def _compare(site: Inspection, other: Inspection) -> list[Sequence[Problem]]:
-    """What a site shares with another, as far as that can be read."""
+    """Find what a site shares with another, as far as that can be read."""
     name, images = other.survey.table.name, len(other.survey.table.frame)
     parts: list[Sequence[Problem]] = []
     errors, _ = split_by_severity([other.survey.problems])

@@ -1,4 +1,4 @@
-"""How many of what a site has: images, patients, labels per split, views, ages, sexes, and the kinds of image files."""
+"""Counts of what a site has: images, patients, labels per split, views, ages, sexes, and the kinds of image files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one image file is: format, size, depth, a digest and a perceptual hash of the picture, its gray levels.
+"""Facts about one image file: format, size, depth, a digest and a perceptual hash of the picture, its gray levels.
 
 Nothing of a DICOM header is kept but numbers and words of the standard's own lists.
 """
@@ -177,7 +177,7 @@ def _is_flat(square: np.ndarray) -> bool:
 
 
 def _read_header(path: Path, *, whole: bool) -> dict[str, Any]:
-    """What the header of a file says, as far as it can be read; a damaged file (not `whole`) may say nothing."""
+    """Read facts in the header of a file, as far as possible; a damaged file (not `whole`) may say nothing."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return {}

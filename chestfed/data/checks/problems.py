@@ -1,4 +1,4 @@
-"""What a check finds: each kind of problem is an error (the check fails) or a warning.
+"""Problems that a check finds: each kind is an error (the check fails) or a warning.
 
 Problems of a table's rows are made when they are read, so that a million of them take no more memory than their rows.
 """
@@ -60,7 +60,7 @@ WARNINGS: Final = (
     SET_ASIDE,
 )
 
-#: Of the errors, and of the warnings, those that are read first, the most harmful to a result at the top.
+#: Kinds of errors and of warnings that are read first, the most harmful to a result at the top.
 FIRST: Final = (
     SPLITS_SHARE_PICTURE,
     SPLITS_NEAR,
@@ -171,7 +171,7 @@ class Problems(Sequence[Problem]):
 
     @property
     def advice(self) -> list[str]:
-        """What to do about them, each text once."""
+        """Advice about them, each text once."""
         texts: dict[str, None] = {}
         for part in self._parts:
             texts |= dict.fromkeys([part.advice] if isinstance(part, RowProblems) else [row.advice for row in part])

@@ -18,18 +18,18 @@ from chestfed.data.images.file_store import Failure, Kind, SiteStore
 if TYPE_CHECKING:
     from chestfed.data.sites.table import SiteTable
 
-#: What is stored in columns of their own.
+#: Facts stored in columns of their own.
 _BYTES: Final = ("digest", "hash", "histogram")
 #: The other attributes of `Facts`, with their defaults.
 _PLAIN: Final[dict[str, Any]] = {field.name: field.default for field in fields(Facts) if field.name not in _BYTES}
-#: Of their columns, where it is not numpy's own for the default.
+#: Types of their columns, where not numpy's own for the default.
 _DTYPES: Final[dict[type, type]] = {str: object, int: np.int32}
 _ROWS_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, eq=False)
 class Scan:
-    """What the images of a table's rows are, in their order."""
+    """Facts about the images of a table's rows, in their order."""
 
     table: SiteTable  #: the rows
     #: One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
@@ -99,7 +99,7 @@ def _encode(facts: Facts) -> tuple[tuple[str, bytes, bytes, bytes], None]:
     return (plain, facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()), None
 
 
-#: What is kept of each file.
+#: Result kept of each file.
 FACTS: Final = Kind(
     f"facts-{FACTS_VERSION}",
     dict.fromkeys(("plain", *_BYTES), object),

@@ -58,7 +58,7 @@ def _rank(seen: np.ndarray, scored: np.ndarray) -> float:
 
 
 def _list_known(config: SiteConfig, site: Inspection) -> dict[str, np.ndarray]:
-    """What the site's table and its files say of each image."""
+    """List known properties of the images: name -> `[n]`."""
     frame, scan = site.survey.table.frame, site.scan
     if frame.empty:  # its columns have no type
         return {}

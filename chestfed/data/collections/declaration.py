@@ -1,4 +1,4 @@
-"""What declares a collection of images; docs/collections.md shows one of your own."""
+"""Declaration of a collection of images; docs/collections.md shows one of your own."""
 
 from __future__ import annotations
 

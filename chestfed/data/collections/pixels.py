@@ -54,7 +54,7 @@ class ArrayPixels:
         return np.array(self.images[row], order="C")
 
     def digest(self, row: int) -> bytes:
-        """Of shape and pixels: the same bytes are another image in another shape."""
+        """Digest shape and pixels: the same bytes are another image in another shape."""
         pixels = self.read(row)
         return hashlib.blake2b(f"{pixels.shape}".encode() + pixels.tobytes(), digest_size=16).digest()
 
@@ -98,7 +98,7 @@ class FilePixels:
             ) from None
 
     def digest(self, row: int) -> bytes:
-        """Of path below the root, length and time of the file: reading a million photographs first would take hours."""
+        """Digest relative path, length and time of a file: reading a million photographs first would take hours."""
         file, stamp = self.files[row], ""
         with suppress(OSError):  # reading it raises the error
             status = (self.root / file).stat()

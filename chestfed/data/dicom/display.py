@@ -1,4 +1,4 @@
-"""What the header of a DICOM file says about the kind of image, the shape of a pixel, and which way is up.
+"""Kind of image, shape of a pixel, and which way is up, by the header of a DICOM file.
 
 Sections are those of DICOM PS3.3. Messages name a value only if it is a defined term of the standard.
 """

@@ -38,7 +38,7 @@ def image_ending(name: str) -> str:
 
 
 def detect_kind(root: Path | str, name: str) -> str:
-    """What the file `name`, a path below `root`, is: `DICOM`, `PICTURE`, `UNKNOWN`, or a kind that is not an image.
+    """Detect the kind of `name`, a path below `root`: `DICOM`, `PICTURE`, `UNKNOWN`, or a kind that is not an image.
 
     Of a PNG or JPEG by its ending nothing is read, of others the first bytes. A damaged file that is called like an
     image stays one.

@@ -1,4 +1,4 @@
-"""What is asked of a DICOM file before its data set is read: transfer syntax, SOP class, how large it gets inflated."""
+"""Facts of a DICOM file before its data set is read: transfer syntax, SOP class, how large it gets inflated."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def raise_image_error() -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """What an error that a DICOM file has raised comes from, in words of ours: its own may quote the header."""
+    """Cause of an error that a DICOM file has raised, in words of ours: its own may quote the header."""
     if isinstance(error, ImageError):  # ours: its words are known
         return str(error)
     if isinstance(error, OSError) and error.errno is not None:

@@ -78,7 +78,7 @@ def fetch_release(
 
 
 def _read_receipt(file: Path) -> dict[str, Any]:
-    """What is known of earlier downloads.
+    """Read the list of earlier downloads.
 
     Raises `ChestfedError` if the file holds something else.
     """

@@ -83,7 +83,7 @@ class Release(StrictModel):
 
     @property
     def check(self) -> str:
-        """How a download is checked, in a few words."""
+        """Check of a download, in a few words."""
         if not self.files:
             return "by hand"
         if not all(file.is_checked for file in self.files):

@@ -30,7 +30,7 @@ class Augment(StrictModel):
     flip: bool = Field(False, description="mirror every other image left to right, at random; never for chests")
 
     def maps(self, seeds: Sequence[int], height: int, width: int) -> np.ndarray:
-        """What each seed draws, float64 `[n, 3, 3]`: from pixels (x, y, 1) of the image to those of the result."""
+        """Map that each seed draws, float64 `[n, 3, 3]`: from pixels (x, y, 1) of the image to those of the result."""
         drawn = np.array([uniforms(6, seed) for seed in seeds]).reshape(-1, 6).T
         turn, right, down, wide, high = 2 * drawn[:5] - 1
         angle = np.deg2rad(self.rotation * turn)
@@ -65,7 +65,7 @@ def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def warp_images(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
-    """What `Augment.apply` gives, on the images' device and in float32, without rounding.
+    """Warp as `Augment.apply`, on the images' device and in float32, without rounding.
 
     `images` are uint8 `[n, h, w]` or `[n, h, w, 3]`, `back` tells for the pixels of the result where they come from.
     """

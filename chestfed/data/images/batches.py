@@ -196,7 +196,7 @@ class Uploads:
             buffer.copy_(tensor)
 
     def send(self, slot: int) -> list[Tensor]:
-        """What was packed, on the device: the copy is queued there, and nothing waits for it."""
+        """Send what was packed to the device: the copy is queued there, and nothing waits for it."""
         sent = [buffer.to(self._device, non_blocking=True) for buffer in self._buffers[slot]]
         self._copied[slot] = self._mark()
         return sent
@@ -321,7 +321,7 @@ class TrainBatches:
             return self._order[1]
 
     def _prepare(self, position: int) -> Callable[[], Batch]:
-        """What can be done ahead, in another thread; what is returned does the rest, in the caller's."""
+        """Prepare a batch ahead, in another thread; what is returned does the rest, in the caller's."""
         rows, slot = self.select_rows(position), position % len(self._buffers)
         samples = self._number_samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chestfed.data.images.batches import Rows  # with torch, which the processes that decode do without
 
 _SKIP_ADVICE: Final = "fix or remove these files, or leave them out and count them with --skip-unreadable"
-#: Of a cached image: digests of its pixels and of its picture, or why it cannot be decoded.
+#: Columns of a cached image: digests of pixels and picture, or why it cannot be decoded.
 COLUMNS: Final = {"digest": KEY, "source": KEY, "reason": object}
 
 
@@ -34,7 +34,7 @@ class CachedImages:
     size: int
     records: np.ndarray  #: int64 `[n]`: number of each row's pixels, -1 for a quarantined one
     digests: np.ndarray  #: 16 bytes per row, of the pixels, `KEY [n]`; zeros for a quarantined one
-    #: The same of the picture itself, whatever the size and fit: of its gray levels, or of a JPEG's compressed data.
+    #: Digests like these of the picture, whatever the size and fit: of its gray levels, or of a JPEG's compressed data.
     sources: np.ndarray
     quarantined: tuple[Problem, ...]  #: why rows have no image
 

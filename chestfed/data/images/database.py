@@ -256,7 +256,7 @@ class Database:
         return connection
 
     def _wait_for(self, work: Callable[[], Answer], longest: float | None) -> Answer:
-        """What needs a lock; the process that has it is named, and waited for."""
+        """Do work that needs a lock; the process that has it is named, and waited for."""
         begun, named, longest = time.monotonic(), False, _LONGEST if longest is None else longest
         while True:
             try:

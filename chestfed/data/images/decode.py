@@ -50,7 +50,7 @@ _JPEG, _DICOM = b"\xff\xd8\xff", b"DICM"
 _OTHERS: Final = {b"GIF8": "GIF", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"BM": "BMP", b"RIFF": "WebP"} | {
     b"\0\0\0\x0cjP": "JPEG 2000"
 }
-#: How the elements of group 2 or 8 begin, in little endian.
+#: Beginnings of elements of group 2 or 8, in little endian.
 _NO_PREAMBLE: Final = (
     b"\2\0\0\0UL",
     b"\2\0\1\0OB",
@@ -96,7 +96,7 @@ def decode(path: Path, stored: Stored = Stored(), levels: Levels = "window") -> 
 def decode_stored(
     path: Path, stored: Stored = Stored(), levels: Levels = "window", least: int | None = None
 ) -> Decoded:
-    """What `decode` gives before a PNG's or JPEG's polarity is decided; raises the same.
+    """Decode without deciding on a PNG's or JPEG's polarity; raises what `decode` does.
 
     With `least`, a JPEG or JPEG 2000 may come at a half, a quarter or an eighth of its size, both sides of at least so
     many pixels: its blocks or wavelets are transformed to smaller ones, which nearly does what averaging would.

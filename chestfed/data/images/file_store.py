@@ -58,7 +58,7 @@ _ADVICE: Final = {
 
 
 class Table(Protocol):
-    """What is needed of a site table; its frame has the columns image and row."""
+    """Needed part of a site table; its frame has the columns image and row."""
 
     @property
     def name(self) -> str: ...

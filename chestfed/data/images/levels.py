@@ -23,7 +23,7 @@ _COLORED: Final = 24  # difference of two channels
 
 
 class Stored(NamedTuple):
-    """What a site knows about its files: of PNG and JPEG the gray levels, of DICOM which kinds it accepts."""
+    """Properties of a site's files: gray levels of PNG and JPEG, accepted kinds of DICOM."""
 
     inverted: bool = False  # the stored values are MONOCHROME1: air is bright
     by_picture: bool = False  # the picture decides, and `inverted` only where it does not tell
@@ -33,7 +33,7 @@ class Stored(NamedTuple):
 
 
 def count_levels(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
-    """How often the values `first`, `first + 1`, ... occur, int64 `[size]`; in pixels of 8 or 16 bits."""
+    """Count the values `first`, `first + 1`, ..., int64 `[size]`; in pixels of 8 or 16 bits."""
     counts = np.zeros(_WORDS, np.int64)
     for words in _cut_blocks(pixels):
         counts += cv2.calcHist([words], [0], None, [_WORDS], [0, _WORDS]).ravel().astype(np.int64)

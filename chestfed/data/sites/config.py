@@ -49,7 +49,7 @@ def _check_titles(value: dict[str, str]) -> dict[str, str]:
     return value
 
 
-#: Of diseases whose names are not known to chestfed.
+#: Titles of diseases whose names are not known to chestfed.
 Titles = Annotated[dict[str, Annotated[str, Field(min_length=1, max_length=60)]], AfterValidator(_check_titles)]
 
 
@@ -260,7 +260,7 @@ class SiteConfig(StrictModel):
 
 
 def _check_labels(table: TableFormat, labels: Mapping[str, list[str]], diseases: Sequence[str]) -> list[str]:
-    """What does not fit between the columns of labels, the diseases and the keys of the table."""
+    """Find misfits between the columns of labels, the diseases and the keys of the table."""
     names = [name for columns in labels.values() for name in columns]
     readers = any(READER in name for name in names)
     mistakes = []

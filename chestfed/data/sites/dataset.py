@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chestfed.data.images.dataset import ImageDataset
 
-#: What others call the splits.
+#: Other names of the splits.
 _SPLITS: Final = {"validation": "valid", "val": "valid", "training": "train", "testing": "test"}
 #: A word for several views.
 _FRONTAL: Final = ("pa", "ap", "frontal")
@@ -61,7 +61,7 @@ class Site:
 
     @property
     def diseases(self) -> tuple[str, ...]:
-        """What the site labels."""
+        """Diseases with labels."""
         return self.site_table.diseases
 
     @property

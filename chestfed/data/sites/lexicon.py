@@ -81,7 +81,7 @@ PASSING: Final = _read_plain("passing")
 SIDES: Final = _read_plain("sides")
 _JOINING: Final = _read_plain("joining")
 _PERCENT: Final = re.compile(r"(?i)\s*(?:[(\[]\s*(?:in\s+)?(?:%|percent)\s*[)\]]|(?:\bin\s+)?(?:%|\bpercent))\s*$")
-#: What a column is -> what it may be called, and words that such a name may have besides: `id paciente`, `no de exame`.
+#: Role of a column -> its possible names, and words that such a name may have besides: `id paciente`, `no de exame`.
 COLUMNS: Final = {role: frozenset(map(plain, names)) for role, names in _read_groups("columns").items()}
 IDENTIFIERS: Final = _read_plain("identifiers")
 #: Words of columns that hold what annotators agreed on, or what a program says: no annotator.

@@ -237,7 +237,7 @@ def _apply_policy(raw: pd.DataFrame, config: SiteConfig) -> pd.DataFrame:
 
 
 def _read_rows(source: Source, config: SiteConfig) -> pd.DataFrame:
-    """What the site's reader returns; an error in its code gets a note that names the file it was at."""
+    """Read rows with the site's reader; an error in its code gets a note that names the file it was at."""
     try:
         return READERS.find(config.reader.name).read(source, config.reader)
     except ChestfedError:

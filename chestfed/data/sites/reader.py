@@ -1,4 +1,4 @@
-"""What a reader is written with: rows, findings, cells, and the catalogue of all readers.
+"""Tools to write a reader with: rows, findings, cells, and the catalogue of all readers.
 
 A reader is a function `read(source, options)`, declared by a `SiteReader`. It turns the files of one format into rows,
 one per image, with raw findings per disease of `source.config.diseases`. `raw_rows` puts them together. Problems of the
@@ -66,7 +66,7 @@ Split = Literal["train", "valid", "test"]
 #: Views of a site table; `frontal` is frontal without knowing whether PA or AP.
 VIEWS: Final[tuple[str, ...]] = get_args(View)
 SPLITS: Final[tuple[str, ...]] = get_args(Split)
-#: What a reader returns per image, besides one int8 finding per disease; `file` is the label file of `row`.
+#: Columns that a reader returns, besides one int8 finding per disease; `file` is the label file of `row`.
 RAW_COLUMNS: Final = ("image", "patient", "study", "view", "split", "sex", "age", "row", "file", "inverted")
 
 #: Raw findings, int8. `UNLABELLED`: the image has no label at all, whatever the policy for blanks.
@@ -125,7 +125,7 @@ class SiteReader:
     roles: tuple[str, ...] | None = None
 
 
-#: Of more images than this, only some are looked for to know the ending of a release's images.
+#: Number of images above which only some are looked for, to know the ending of all.
 _LOOKED_FOR: Final = 2_000
 
 #: The modules of these packages declare the built-in readers.

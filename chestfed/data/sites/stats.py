@@ -25,7 +25,7 @@ from chestfed.data.sites.table import SiteTable, count_labels
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: What a row of the table counts: one split, all, all with the views that are left out, or what the paper prints.
+#: Part that a row of the table counts: one split, all, all with the views that are left out, or what the paper prints.
 ALL, ALL_VIEWS, REPEATED, PAPER = "all", "all views", "train, repeated", "paper"
 
 

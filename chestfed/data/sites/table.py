@@ -57,11 +57,11 @@ class SiteTable:
         return self.with_frame(self.frame[mask].reset_index(drop=True))
 
     def with_frame(self, frame: pd.DataFrame) -> SiteTable:
-        """The same site with other rows."""
+        """Site table with other rows."""
         return dataclasses.replace(self, frame=frame)
 
     def about(self, diseases: Sequence[str]) -> SiteTable:
-        """The same rows with these diseases; those that the site does not label are missing."""
+        """Site table with these diseases; those that the site does not label are missing."""
         blank = {disease: np.float32(np.nan) for disease in diseases if disease not in self.diseases}
         return dataclasses.replace(self, diseases=tuple(diseases), frame=self.frame.assign(**blank))
 
@@ -81,7 +81,7 @@ class SiteTable:
         return self.frame["view"].isin(("pa", "ap", "frontal", "unknown")).to_numpy(dtype=bool)
 
     def stored(self) -> list[Stored]:
-        """What the site says about the file of each row; `pictures.inverted` decides on the polarity."""
+        """Properties of each row's file; `pictures.inverted` decides on the polarity."""
         pictures = self.pictures
         column = self.frame["inverted"].to_numpy() & (pictures.inverted != "never")
         by_picture = self.frontal() & (pictures.inverted == "picture")
@@ -106,7 +106,7 @@ class LabelCounts:
 
 
 def count_labels(labels: np.ndarray) -> list[LabelCounts]:
-    """Of labels `[n, J]` in {0, 1, NaN} the counts of each disease."""
+    """Count labels `[n, J]` in {0, 1, NaN} of each disease."""
     counts = []
     for column in labels.T:
         positive, negative = int((column == 1).sum()), int((column == 0).sum())

@@ -1,4 +1,4 @@
-"""What a finding in words means: diseases that it reports, denies or doubts."""
+"""Meaning of a finding in words: diseases that it reports, denies or doubts."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def listed(cell: str) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Meaning:
-    """What one term says."""
+    """Meaning of one term."""
 
     findings: Mapping[str, np.int8]  #: disease -> raw finding, of the diseases that the term mentions
     healthy: bool = False  #: every disease that is not mentioned beside it is negative

@@ -1,4 +1,4 @@
-"""What is refused before it is decoded: too many pixels, compressed pictures that are not what they seem, damaged PNG.
+"""Refusals before decoding: too many pixels, compressed pictures that are not what they seem, damaged PNG.
 
 A decoder believes the picture and not the header of the DICOM file around it: a file that says 64 x 64 may hold
 50,000 x 50,000 pixels. A progressive JPEG of a few megabytes may hold thousands of scans, each as slow as a picture.
@@ -25,7 +25,7 @@ MAX_PIXELS: Final = 40_000_000
 MAX_BYTES: Final = 3 * MAX_PIXELS
 #: And deflated ones that inflate to more: they are held in memory as a whole, several times.
 MAX_INFLATED: Final = MAX_BYTES // 2
-#: Of a JPEG; encoders write some ten. In a large one there may be fewer: each may take as long as a whole picture.
+#: JPEG scans; encoders write some ten. In a large one there may be fewer: each may take as long as a whole picture.
 MAX_SCANS: Final = 64
 MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS
 
@@ -34,16 +34,16 @@ _SOI: Final = b"\xff\xd8"
 _EOI: Final = b"\xff\xd9"
 _TAIL: Final = 4096  #: bytes: padding, or what a device may have put behind
 _J2K: Final = b"\xff\x4f\xff\x51"
-#: How a JP2 file begins, which wraps such a stream in boxes.
+#: Beginning of a JP2 file, which wraps such a stream in boxes.
 _JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
 _JPEG_LS: Final = 0xF7
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), _JPEG_LS)
 _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
-#: What says something about a picture and is no part of it: dates, names, thumbnails.
+#: Markers of metadata, which are no part of a picture: dates, names, thumbnails.
 _ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
-#: What libjpeg reports of damage, before it goes on with a guess.
+#: Reports of damage by libjpeg, before it goes on with a guess.
 _DAMAGE: Final = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
 #: Compressed data of no picture, without a marker.
 _NO_DATA: Final = bytes(range(1, 255)) * 8

@@ -25,7 +25,7 @@ LEAST_LEVELS: Final = 64
 
 
 class Window(Enum):
-    """What became of a file's VOI LUT or window."""
+    """Use of a file's VOI LUT or window."""
 
     USED = "used"
     ABSENT = "absent"

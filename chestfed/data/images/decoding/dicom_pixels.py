@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 #: and one makes up what damage has taken.
 _DEEP_JPEG: Final = tuple(f"1.2.840.10008.1.2.4.{number}" for number in (51, 57, 70, 80, 81))
 _GRAY: Final = ("MONOCHROME1", "MONOCHROME2")
-#: What pydicom returns as RGB.
+#: Color spaces that pydicom returns as RGB.
 _COLOR: Final = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 
 
@@ -201,7 +201,7 @@ def _clear_unused_bits(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
 
 
 def _run_length(dataset: Dataset) -> np.ndarray:
-    """What `dataset.pixel_array` gives of RLE, in half of its time: pydicom would copy the decoded picture twice."""
+    """Decode RLE as `dataset.pixel_array` does, in half of its time: pydicom would copy the decoded picture twice."""
     from pydicom.pixels import get_decoder
 
     decoder = get_decoder(_read_syntax(dataset))

@@ -58,7 +58,7 @@ def looks_negative(gray: np.ndarray) -> bool:
 
 
 def standardize_polarity(gray: np.ndarray) -> np.ndarray:
-    """What is inside of a frame, as float `[32, 32]` with mean 0 and norm 1; zeros for a picture of one gray level."""
+    """Inside of a frame, as float `[32, 32]` with mean 0 and norm 1; zeros for a picture of one gray level."""
     small = _remove_frame(_remove_frame(cv2.resize(gray, (_FRAMED, _FRAMED), interpolation=cv2.INTER_AREA)).T).T
     square = cv2.resize(np.ascontiguousarray(small), (_SIDE, _SIDE), interpolation=cv2.INTER_AREA).astype(np.float64)
     square -= square.mean()

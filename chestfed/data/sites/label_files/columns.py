@@ -291,7 +291,7 @@ def _convert_arrow(cells: pa.ChunkedArray[Any]) -> pa.ChunkedArray[Any] | None:
 
 
 def _measure_expanded(cells: pa.Array[Any]) -> int:
-    """What cells take once each has its word instead of a reference to it."""
+    """Count the bytes of cells whose references are replaced by words."""
     if isinstance(cells, pa.DictionaryArray):
         words: Any = cells.dictionary
         text = pa.types.is_string(words.type) or pa.types.is_large_string(words.type) or pa.types.is_binary(words.type)

@@ -47,7 +47,7 @@ _ENDINGS: Final = (
     *(".csv", ".tsv", ".tab", ".txt", ".json", ".jsonl", ".ndjson", ".parquet", ".pq", ".feather", ".arrow"),
     *(".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"),
 )
-#: How files of other programs begin, for which `prepare` is needed.
+#: Beginnings of other programs' files, for which `prepare` is needed.
 _BY_PREPARE: Final = {
     (b"SQLite format 3\0",): "an SQLite file",
     (b"<stata_dta>", b"\x71\x01\x01", b"\x72\x02\x01", b"\x73\x02\x01"): "a Stata file",
@@ -154,7 +154,7 @@ def _read_start(path: Path) -> bytes:
         return b""
 
 
-#: How files begin that are no tables to this reader -> what they are, and the line of pandas that makes one.
+#: Beginnings of files that are no tables to this reader -> what they are, and the line of pandas that makes one.
 _FOREIGN: Final = {
     rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!doctype html|<html|<table|<style|<meta)": (
         "is an HTML page, whatever its name ends with",

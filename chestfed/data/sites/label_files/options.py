@@ -1,4 +1,4 @@
-"""How a file with rows and columns is written, as far as a site's YAML says it."""
+"""Form of a file with rows and columns, as far as a site's YAML says it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _check_delimiter(sign: str) -> str:
 
 
 class FileFormat(StrictModel):
-    """How a file with rows and columns is written, where the file itself leaves it open."""
+    """Form of a file with rows and columns, where the file itself leaves it open."""
 
     prepare: str | None = Field(
         None,

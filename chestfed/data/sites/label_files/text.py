@@ -26,7 +26,7 @@ from chestfed.data.sites.label_files.options import FileFormat
 
 #: Bytes of a label file, decompressed and decoded: a small file may come to any number.
 LARGEST = 256_000_000
-#: What is wrong with a larger one, and what to do.
+#: Message about a larger one, and advice.
 TOO_LARGE = f"is larger than {LARGEST:,} bytes", "label files are never this large; check the path"
 #: The row numbers beside the columns of a table, which may have a column `row` too.
 ROW: Final = "\0row"

@@ -27,7 +27,7 @@ from chestfed.data.sites.label_files.error_cells import find_xls_errors, find_xl
 from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest
 
 _AGAIN: Final = "save it as xlsx without a password, or as CSV"
-#: What Excel itself allows: a small file may name any place.
+#: Limits of Excel itself: a small file may name any place.
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
 _MOST_CELLS: Final = 50_000_000
 _NO_VALUE: Final = re.compile(  # in an ods
@@ -37,7 +37,7 @@ _NO_VALUE: Final = re.compile(  # in an ods
 
 @dataclass
 class _Scan:
-    """What calamine does not tell of a sheet: its hidden rows, and cells (row and column, from 0) without a value."""
+    """Hidden rows of a sheet, and cells (row and column, from 0) without a value; calamine tells neither."""
 
     hidden: set[int] = field(default_factory=set)
     empty: list[tuple[int, int]] = field(default_factory=list)

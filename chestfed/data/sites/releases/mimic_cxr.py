@@ -34,7 +34,7 @@ from chestfed.data.sites.releases.chexpert import OBSERVATIONS
 _VIEWS: Final = {"AP": "ap", "PA": "pa", "LATERAL": "lateral", "LL": "lateral", "XTABLE LATERAL": "lateral"}
 _SPLITS: Final = {"train": "train", "validate": "valid", "test": "test"}
 _BY_HAND: Final = "test_labels"
-#: What the file of the radiologists calls `Lung Opacity`.
+#: Name of `Lung Opacity` in the radiologists' file.
 _AIRSPACE: Final = "Airspace Opacity"
 _ADVICE: Final = "use the label, metadata and split files of the same release"
 

@@ -60,7 +60,7 @@ _OPTIONAL: Final = [
 _PLACE: Final = "loc "
 _UNCHANGED: Final = "unchanged"
 _NORMAL_SENTENCE: Final = r"""(?i)'\s*normal\s*'|"\s*normal\s*\""""
-#: What a note says of the diseases that no term of a row means.
+#: Words of a note about diseases that no term of a row means.
 _UNNAMED: Final = "what they do not name is"
 _SHOWN: Final = 3  # unknown terms in a note, and only short ones: a long one may be a report
 _LONGEST_SHOWN: Final = 40

@@ -36,9 +36,9 @@ MEANINGS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 KINDS: Final = (FINDING, *MEANINGS)
 _OLDEST: Final = 120
-#: How the file writes the empty cell.
+#: Word of the file for the empty cell.
 EMPTY: Final = "(empty)"
-#: What `confirmed` may say: a person's yes, the lexicon's exact match, or not yet.
+#: Values of `confirmed`: a person's yes, the lexicon's exact match, or not yet.
 YES, LEXICON = "yes", "lexicon"
 _CONFIRMED: Final = {
     **dict.fromkeys(("yes", "y", "x", "1", "true", "ja", "j", "oui", "si", "sí", "sim"), YES),
@@ -79,7 +79,7 @@ def normalize_value(kind: str, value: str) -> str:
 
 
 def parse_code(kind: str, text: str, diseases: Sequence[str] | None = None) -> str:
-    """What a value of the kind means, in one spelling; see `MEANINGS`.
+    """Parse a meaning of the kind, to one spelling; see `MEANINGS`.
 
     Raises `ValueError` if it is anything else.
     """
@@ -189,7 +189,7 @@ def _parse_row(
 
 
 def _find_misplaced(code: Code, diseases: Sequence[str] | None, separator: str | None) -> tuple[str, str, str] | None:
-    """What of a finding's meaning does not fit the site: kind, message, advice."""
+    """Find a part of a meaning that does not fit the site: kind, message, advice."""
     findings = parse_meaning(code.meaning, diseases).findings
     strange = [name for name in findings if diseases is not None and name not in diseases]
     if strange:

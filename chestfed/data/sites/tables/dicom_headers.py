@@ -27,7 +27,7 @@ from chestfed.data.sites.label_files.encodings import is_text
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.label_files.text import ROW
 
-#: What messages call the rows of such a table.
+#: Name of such a table's rows in messages.
 FILES: Final = "DICOM files"
 #: The kind of problem, in a check alone, of files that are not images.
 SET_ASIDE: Final = "files that are not images"
@@ -36,7 +36,7 @@ _SMALL_JOB: Final = 3000  # below this many files, starting processes takes long
 _BATCH: Final = 64
 _LARGEST: Final = 480_000_000  # bytes of a deflated file
 _REMOVE: Final = "remove the file or make it readable; rows number the files in the order of their paths"
-#: What to do about a file that cannot be read, by whether the message names it.
+#: Advice about a file that cannot be read, by whether the message names it.
 _ADVICE: Final = {True: _REMOVE, False: f"`chestfed site check` names it: {_REMOVE}"}
 
 
@@ -98,7 +98,7 @@ def read_elements(source: Source, names: Sequence[str], tags: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class _Header:
-    """What a file is, and its elements, or why they cannot be read."""
+    """Kind of a file, and its elements, or why they cannot be read."""
 
     kind: str
     cells: tuple[str | None, ...] = ()

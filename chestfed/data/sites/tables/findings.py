@@ -77,7 +77,7 @@ def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> d
 
 
 class _Flags:
-    """What the terms of each reading say of diseases that they do not name; all bool `[r]`."""
+    """Statements of each reading's terms on diseases that they do not name; all bool `[r]`."""
 
     def __init__(self, long: Long, readings: _Readings) -> None:
         def flag(which: Sequence[bool]) -> np.ndarray:

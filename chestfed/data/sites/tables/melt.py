@@ -113,7 +113,7 @@ class _Meanings:
 
 
 def _apply(meaning: Meaning, label: str | None) -> Meaning:
-    """What a finding means with a label beside it: `edema` and negative is edema absent."""
+    """Apply a label to the finding beside it: `edema` and negative is edema absent."""
     if label == "positive":
         return meaning
     if label is None or label == MISSING:

@@ -29,7 +29,7 @@ _SUM: Final = (  # SUM001 is the name of a patient
     "(?:(?:(?:grand |sub)?totale?s?|total general|sum|summe|gesamt(?:summe|zahl)?|somme|suma|soma|razem|celkem|итого)"
     r"(?!\d)|合計|合计|總計|总计|합계)\s*[:=]?\s*[\d.,]*"
 )
-#: What each of them has, to look at few cells of many.
+#: Parts of such cells, to look at few cells of many.
 _MAYBE_SUM: Final = "(?i)tot|sum|som|gesamt|razem|celkem|итого|合|總|总|합계"
 
 

@@ -16,7 +16,7 @@ from chestfed.data.sites.label_files.text import composed
 from chestfed.data.sites.reader import Split, View
 from chestfed.data.sites.tables.codebook import AGE, FINDING, KEEP, LABEL, normalize_value, parse_code
 
-#: What a pattern may take from the path of the image, as named groups.
+#: Named groups that a pattern may take from the path of the image.
 IN_PATH: Final = ("patient", "study", "view", "split", "finding", "site")
 #: `{name}` or `{name[:2]}`, the first letters of it.
 FIELD: Final = re.compile(r"\{([^{}\[\]]+)(?:\[:(\d+)\])?\}")
@@ -39,7 +39,7 @@ def _convert_texts(value: object) -> object:
     return [_convert_text(item) for item in value] if isinstance(value, list) else value
 
 
-#: What YAML makes of a cell's text: `1` and `true` are no text there.
+#: Cell's text as YAML reads it: `1` and `true` are no text there.
 Cell = str | int | float | bool
 Texts = Annotated[list[str], BeforeValidator(_convert_texts, json_schema_input_type=list[Cell])]
 Column = Annotated[str, Field(min_length=1), BeforeValidator(_convert_text, json_schema_input_type=Cell)]

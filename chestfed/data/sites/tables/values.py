@@ -1,4 +1,4 @@
-"""What the values of a hospital's table mean: its confirmed codes, else a few words that are unambiguous."""
+"""Meanings of the values of a hospital's table: its confirmed codes, else a few words that are unambiguous."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Values:
         return self._table.get((column, kind, value)) or self._table.get(("", kind, value))
 
     def meaning(self, column: str, kind: str, value: str) -> str | None:
-        """What a value in the form of `normalize_value` means; None if that is unknown."""
+        """Meaning of a value in the form of `normalize_value`; None if it is unknown."""
         code = self.code(column, kind, value)
         if code is not None:
             return code.meaning if code.is_known else None
