@@ -1,4 +1,4 @@
-"""What an algorithm can, as a set: settings ask for abilities, and take some from each other."""
+"""Abilities of an algorithm, as a set: settings ask for them, and take some from each other."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Can(Enum):
     EQUAL_WEIGHTS = "clients that count alike"
 
 
-#: What every algorithm has.
+#: Abilities of every algorithm.
 COMMON: Final = frozenset(
     {
         Can.EACH,
@@ -56,7 +56,7 @@ AVERAGING: Final = ANY_ROUND | {Can.ROBUST}
 
 @dataclass(frozen=True)
 class Demand:
-    """What a setting under `key` needs, and what others then cannot have, with the reason."""
+    """Abilities that a setting under `key` needs, and those that others then lack, with the reason."""
 
     key: str
     needs: frozenset[Can] = frozenset()

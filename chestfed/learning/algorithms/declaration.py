@@ -1,4 +1,4 @@
-"""What an algorithm's file declares beside its rule: where it comes from, what it sends, what it takes, its options."""
+"""Declaration of an algorithm beside its rule: where it comes from, what it sends, what it takes, its options."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chestfed.learning.objectives.declaration import ObjectiveKind
 #: of 1, or not.
 Exact = Literal["any window", "window 1", "no"]
 
-#: How many local steps a round has: `window`; one; or one, on `window` batches at once.
+#: Number of local steps of a round: `window`; one; or one, on `window` batches at once.
 Pace = Literal["window", "every step", "large batch"]
 
 #: Slices of the weights' vector `[d]`, by the name of the group that they hold; see `Setting`.
@@ -53,7 +53,7 @@ class UnknownGroups(Groups):
 
 @dataclass(frozen=True)
 class Setting:
-    """What the rule of one stage is built for, at one client or at the server.
+    """Values that the rule of one stage is built from, at one client or at the server.
 
     Attributes
     ----------
@@ -194,7 +194,7 @@ class AlgorithmSpec(Versioned):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of a network and its task, as the formulas of a declaration have them."""
+    """Sizes of a network and its task, as the formulas of a declaration have them."""
 
     d: int  #: weights
     J: int  #: diseases

@@ -53,7 +53,7 @@ class Gradients(Protocol):
 
     @property
     def remembered(self) -> Tensor:
-        """What the objective remembers of the rows of the last batch, `[n, m]`; m = 0 unless it is `Sampled`."""
+        """Memory of the objective for the rows of the last batch, `[n, m]`; m = 0 unless it is `Sampled`."""
 
     def stream(self, purpose: str, /) -> torch.Generator:
         """Random numbers that depend on the seed, the client, the purpose and the batches drawn so far, on the CPU."""
@@ -241,7 +241,7 @@ class Algorithm(Protocol[Server, Message, Client]):
         return cast("Client", Stateless())
 
     def message(self, server: Server) -> Message:
-        """What the server sends to every client at the start of a round."""
+        """Message of the server to every client at the start of a round."""
         return cast("Message", server)
 
     def local_round(self, message: Message, client: Client, gradients: Gradients, /) -> tuple[Message, Client]:
@@ -280,7 +280,7 @@ class LocalStepAlgorithm(Algorithm[Server, Local, Client]):
         raise NotImplementedError
 
     def client_final(self, local: Local, message: Local, client: Client) -> tuple[Local, Client]:
-        """What the client sends, here all that its steps changed, and its new state."""
+        """Message of the client, here all that its steps changed, and its new state."""
         return replace(local, dual=message.dual[:0]), client
 
     def server_round(self, server: Server, updates: Sequence[Local], weights: Sequence[float]) -> Server:
@@ -311,7 +311,7 @@ class Preparing(Protocol[Server, Message]):
     """An algorithm whose clients send something at the server's point before the local steps of every round."""
 
     def prepare(self, point: Point, gradients: Gradients, /) -> Message:
-        """What a client sends; no batch may be drawn, but `gradients.full` may be called."""
+        """Message of a client; no batch may be drawn, but `gradients.full` may be called."""
 
     def prepared(self, server: Server, parts: Sequence[Message], weights: Sequence[float]) -> Server:
         """The server's state after what the clients sent, whose message goes down then; weights sum to 1."""
@@ -322,7 +322,7 @@ class Finishing(Algorithm[Server, Message, Client], Protocol):
     """An algorithm whose stage returns another point than `current`; its clients may send something for it."""
 
     def final_message(self, client: Client) -> Message | None:
-        """What a client sends once at the end of a stage, or None."""
+        """Message of a client, once at the end of a stage, or None."""
 
     def stage_output(self, server: Server, finals: Sequence[Message | None], weights: Sequence[float]) -> Point:
         """The point that the stage returns: the next stage starts there."""
@@ -360,7 +360,7 @@ class PeerAlgorithm(Protocol[Node, Message]):
         """The node's local steps."""
 
     def message(self, node: Node, edge: int) -> Message:
-        """What the node sends to its neighbor number `edge`."""
+        """Message of the node to its neighbor number `edge`."""
 
     def exchange(self, node: Node, received: Mapping[int, Message]) -> Node:
         """The node after messages from some of its neighbors, by their number."""
@@ -370,5 +370,5 @@ class PeerAlgorithm(Protocol[Node, Message]):
         return Point(node.primal, node.dual)
 
 
-#: What a declaration builds, of whatever states.
+#: Rule that a declaration builds, of whatever states.
 Rule = Algorithm[Any, Any, Any] | PeerAlgorithm[Any, Any]

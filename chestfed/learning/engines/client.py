@@ -186,7 +186,7 @@ class NetworkClient:
         return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
 
     def positions(self) -> list[int]:
-        """How far each sequence of batches is: what a checkpoint stores."""
+        """Position in each sequence of batches: what a checkpoint stores."""
         return [batches.position for batches in self._sequences()]
 
     def seek(self, positions: Sequence[int]) -> None:

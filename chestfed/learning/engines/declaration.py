@@ -18,7 +18,7 @@ class EngineOptions(Options):
         return []
 
     def share(self, clients: int) -> float:
-        """What the busiest process has of the steps of so many clients in stage 2: all."""
+        """Share of the steps of so many clients in stage 2 at the busiest process: all."""
         return 1.0
 
 
@@ -47,7 +47,7 @@ def engine_for(chosen: EngineOptions | None) -> EngineOptions:
     return chosen if chosen is not None else ENGINES.find(name).options(name=name)
 
 
-#: What every such launcher sets for each of its processes.
+#: Variables that such a launcher sets for each process.
 _SET = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -62,7 +62,7 @@ def rank() -> int:
 
 
 def processes() -> int:
-    """How many processes the launcher started on all machines."""
+    """Number of processes that the launcher started on all machines."""
     return _number("WORLD_SIZE", 1)
 
 
@@ -72,7 +72,7 @@ def place_here() -> int:
 
 
 def count_local_processes() -> int:
-    """How many processes the launcher started on this machine."""
+    """Number of processes that the launcher started on this machine."""
     return _number("LOCAL_WORLD_SIZE", 1)
 
 

@@ -1,4 +1,4 @@
-"""What an engine does: the order of a round, and the record of what it cost.
+"""Work of an engine: the order of a round, and the record of what it cost.
 
 An engine moves states and messages, which are dataclasses of tensors; it knows no mathematics. Where the clients
 compute is their fleet's business (`fleet.py`).
@@ -64,7 +64,7 @@ class StageEnd:
 
 
 class EngineState(Record, Protocol):
-    """What the server, or who stands in for one, keeps between rounds: tensors, states, and tuples of them."""
+    """State of the server, or of who stands in for one, between rounds: tensors, states, and tuples of them."""
 
     @property
     def buffers(self) -> Tensor:
@@ -113,7 +113,7 @@ class Engine(ABC, Generic[State]):
         return {}
 
     def finish_stage(self, state: State) -> StageEnd:
-        """What the algorithm returns after a stage."""
+        """Result of the algorithm after a stage."""
         return StageEnd(self.current(state), state.buffers, turns=state.turns, shared=state.shared)
 
     def with_statistics(self, point: Point, state: State) -> StageEnd:
@@ -121,7 +121,7 @@ class Engine(ABC, Generic[State]):
         return StageEnd(point, state.buffers, turns=state.turns, shared=state.shared)
 
     def restart(self, end: StageEnd) -> StageEnd:
-        """What a further stage starts from, given what the stage before it returned."""
+        """Start of a further stage, given what the stage before it returned."""
         return StageEnd(end.point, end.buffers, turns=end.turns, shared=end.shared)
 
     @abstractmethod

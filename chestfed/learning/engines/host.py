@@ -28,7 +28,7 @@ from chestfed.learning.exchange.step import unchanged
 
 
 class Client(Protocol):
-    """What a host needs of a client; `NetworkClient` is one.
+    """Client as its host needs it; `NetworkClient` is one.
 
     `gradients_computed` and `images_seen` count from the client's first step on.
     """
@@ -61,7 +61,7 @@ class Client(Protocol):
         """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""
 
     def positions(self) -> list[int]:
-        """How many batches were drawn from each of its sequences."""
+        """Number of batches drawn from each of its sequences."""
 
     def seek(self, positions: Sequence[int]) -> None:
         """The inverse of `positions`."""
@@ -88,7 +88,7 @@ class Snapshot:
 
 @dataclass
 class Run:
-    """What a client computes from a turn on, `state` being the algorithm's there."""
+    """Work of a client from a turn on, `state` being the algorithm's there."""
 
     state: Record | None
     gradients: int = 0

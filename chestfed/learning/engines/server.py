@@ -44,14 +44,14 @@ STATISTICS_BATCHES = 32
 #: The record of an exchange that did not take place.
 NOTHING_SPENT = RoundRecord(0, 0, 0, 0, 0.0, 0.0, 0.0)
 
-#: What is done without a client's answer, because it is late or cannot be used. wait: the round waits; drop: the client
+#: Treatment of a client without an answer: it is late or cannot be used. wait: the round waits; drop: the client
 #: is left out of the round; a number: it is left out if so many others have answered.
 Absent = Literal["wait", "drop"] | int
 
 
 @dataclass(frozen=True)
 class Federation(Generic[Server]):
-    """What the server keeps between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`.
+    """State of the server between rounds; `rounds` is the number of finished ones of the stage, int64 `[]`.
 
     `kept` is what the steps of the exchange keep at the server, `shared` are the objective's numbers that it sends.
     """
@@ -241,7 +241,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
     def _pass_steps(
         self, parts: Sequence[Package], weights: Sequence[float], sent: object, state: Federation[Server]
     ) -> Arrived:
-        """What the server takes of these packages, the message `sent` and the state's buffers having gone down."""
+        """Pass these packages through the exchange; the message `sent` and the state's buffers went down before."""
         before = Package(sent, state.buffers)
         return self.exchange.at_server(Arrived(parts, weights, before, (self.stage, int(state.rounds))))
 
@@ -299,7 +299,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         return StageEnd(point, buffers, *((up, down) if self._sends else (0, 0)), images, state.turns, state.shared)
 
     def restart(self, end: StageEnd) -> StageEnd:
-        """What a further stage starts from: of a `Restarting` algorithm with dual variables estimated anew."""
+        """Start of a further stage: of a `Restarting` algorithm with dual variables estimated anew."""
         if not isinstance(self.algorithm, Restarting) or end.turns is None:
             return super().restart(end)
         point, turns, batches = end.point, end.turns, self.algorithm.dual_batches

@@ -44,7 +44,7 @@ class Exchange:
 
     @property
     def protects(self) -> frozenset[str]:
-        """What the steps together protect, see `Step.protects`."""
+        """Protections of all steps together, see `Step.protects`."""
         return frozenset[str]().union(*(step.protects for step in self.steps))
 
     @property
@@ -62,7 +62,7 @@ class Exchange:
             yield from step.problems(clients, buffers)
 
     def account(self, rounds: int) -> dict[str, float]:
-        """What so many rounds spend, see `Step.account`."""
+        """Amounts that so many rounds spend, see `Step.account`."""
         return {name: value for step in self.steps for name, value in step.account(rounds).items()}
 
     def start_client(self, rule: Any, point: Point) -> Record:
@@ -89,11 +89,11 @@ class Exchange:
         return update, Kept(own, tuple(kept)) if isinstance(state, Kept) else own
 
     def start_server(self, point: Point) -> tuple[Record, ...]:
-        """What the steps keep at the server from the start of a stage."""
+        """States that the steps keep at the server from the start of a stage."""
         return tuple(step.start_server(point) for step in self.steps)
 
     def at_server(self, arrived: Arrived) -> Arrived:
-        """What the server's step takes."""
+        """Packages for the server's step."""
         for step in self.steps:
             arrived = step.at_server(arrived)
         return arrived

@@ -121,7 +121,7 @@ class Noise(Step):
 
 
 def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
-    """What so many rounds spend: epsilon at this delta, by the Renyi accountant of Opacus."""
+    """Epsilon that so many rounds spend at this delta, by the Renyi accountant of Opacus."""
     try:
         from opacus.accountants.analysis import rdp
     except ImportError:

@@ -31,7 +31,7 @@ Draw = Callable[[], torch.Generator]
 
 @dataclass(frozen=True)
 class Package:
-    """What comes from one client: its update, and running statistics `[b]`. An empty half has no numbers."""
+    """Message of one client: its update, and running statistics `[b]`. An empty half has no numbers."""
 
     update: Any
     buffers: Tensor
@@ -39,7 +39,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the server has of a round.
+    """Packages of a round at the server.
 
     Attributes
     ----------
@@ -78,7 +78,7 @@ class Step:
 
     @property
     def demand(self) -> Demand:
-        """What it needs of the algorithm, and what other settings then cannot have."""
+        """Abilities that it needs of the algorithm, and those that others then lack."""
         return Demand(self.key)
 
     @property
@@ -88,7 +88,7 @@ class Step:
 
     @property
     def protects(self) -> frozenset[str]:
-        """What a hospital's policy may require: clipping, noise."""
+        """Protections that a policy may require: clipping, noise."""
         return frozenset()
 
     @property
@@ -101,19 +101,19 @@ class Step:
         return self.key
 
     def start_client(self, message: Any) -> Record:
-        """What it keeps at a client from the start of a stage; `message` is the server's first."""
+        """State that it keeps at a client from the start of a stage; `message` is the server's first."""
         return Stateless()
 
     def start_server(self, point: Point) -> Record:
-        """What it keeps at the server from the start of a stage at this point."""
+        """State that it keeps at the server from the start of a stage at this point."""
         return Stateless()
 
     def at_client(self, update: Any, message: Any, kept: Any, draw: Draw) -> tuple[Any, Any]:
-        """What is sent in place of the update, and what is kept."""
+        """Update as it is sent, and what is kept."""
         return update, kept
 
     def at_server(self, arrived: Arrived) -> Arrived:
-        """What the next step, and at last the server, takes."""
+        """Packages for the next step, and at last the server."""
         return arrived
 
     def move(self, before: Any, after: Any, kept: Any) -> tuple[Any, Any]:
@@ -125,7 +125,7 @@ class Step:
         yield from ()
 
     def account(self, rounds: int) -> dict[str, float]:
-        """What so many rounds spend of a budget, by its name; empty without one."""
+        """Amount that so many rounds spend of a budget, by its name; empty without one."""
         return {}
 
 

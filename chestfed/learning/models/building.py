@@ -56,7 +56,7 @@ def network_options(name: str, **options: Any) -> ModelOptions:
 
 
 def name_network(options: ModelOptions) -> str:
-    """What tables call a network."""
+    """Name of a network in tables."""
     arguments = getattr(options, "options", None)
     kind = arguments.get("model_name") if isinstance(options, FactoryOptions) and arguments else None
     return f"{kind} ({options.name})" if kind else MODELS.find(options.name).title

@@ -1,4 +1,4 @@
-"""What declares a network.
+"""Declaration of a network.
 
 A network of one's own is one file: its options, a function that builds it, and a declaration.
 

@@ -21,7 +21,7 @@ _CITATION = "Huang et al., Densely Connected Convolutional Networks, CVPR 2017"
 
 #: Numbers of groups for group normalization: the first that divides every number of channels is used.
 _GROUPS = (4, 2, 1)
-#: What MONAI's networks do not use, and more than half of the time that its import takes.
+#: Packages that MONAI's networks do not use, and more than half of the time that its import takes.
 _NOT_FOR_NETWORKS = (
     *("mlflow", "matplotlib", "jsonschema", "optuna", "sklearn", "ignite"),
     *(f"scipy.{part}" for part in ("ndimage", "optimize", "signal", "sparse", "spatial", "stats")),
@@ -68,7 +68,7 @@ def _small(options: SmallOptions, outputs: int) -> nn.Module:
 
 
 class MeanOfSquares(nn.Module):
-    """What `nn.AvgPool2d(side)` gives, in a third of its time on a CPU: sums of whole rows come first."""
+    """Means of `nn.AvgPool2d(side)`, in a third of its time on a CPU: sums of whole rows come first."""
 
     def __init__(self, side: int) -> None:
         super().__init__()

@@ -17,7 +17,7 @@ from torch import nn
 from chestfed.core.errors import UnknownNameError, nearest
 from chestfed.learning.models.declaration import ModelOptions, ModelSpec
 
-#: What the argument for the number of outputs is usually called; the first that a factory has is used.
+#: Usual names of the argument for the number of outputs; the first that a factory has is used.
 _OUTPUTS = ("num_classes", "out_channels", "n_classes", "outputs")
 #: Packages whose factories pass `num_classes` on in `**kwargs`.
 _PASS_ON = ("torchvision", "timm", "monai")

@@ -30,7 +30,7 @@ def _channels_last(_: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
 
 def _compiled(module: nn.Module, graphs: bool) -> Callable[[Tensor], Tensor]:
-    """What `torch.compile` makes of a module; with `graphs`, a step is recorded as CUDA graphs and replayed."""
+    """Module compiled with `torch.compile`; with `graphs`, a step is recorded as CUDA graphs and replayed."""
     compiled = torch.compile(module, dynamic=False, mode="reduce-overhead" if graphs else None)
 
     def trained(images: Tensor) -> Tensor:

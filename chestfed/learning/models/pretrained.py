@@ -17,7 +17,7 @@ from chestfed.learning.models.declaration import IMAGENET
 _HOST: Final = "https://download.pytorch.org/models"
 #: Network -> published file.
 _FILES: Final = {"densenet121": "densenet121-a639ec97.pth", "densenet161": "densenet161-8d451a50.pth"}
-#: What a study without them is worth.
+#: Advice for a study without them.
 _WITHOUT: Final = (
     "Without it, set model.initial_weights=null: the network then starts from random weights, and its AUCs cannot be "
     "compared with published ones that started from ImageNet"

@@ -1,4 +1,4 @@
-"""What an objective is, and what its file declares beside its loss: its kind, its paper, its options.
+"""Objectives, and what the file of one declares beside its loss: its kind, its paper, its options.
 
 An objective has no update rule. Besides the network's weights it may own further primal variables (`extra`, stored
 behind the weights in the primal vector) and dual variables (`dual`); it says how many. Labels are float32
@@ -19,7 +19,7 @@ from torch import Tensor
 from chestfed.core.plugins import Options, Versioned
 from chestfed.learning.abilities import Can
 
-#: What an algorithm must be able to do with it; those of leaves and plug-ins have names of their own.
+#: Kind of problem that an algorithm must solve; those of leaves and plug-ins have names of their own.
 #:
 #: minimization     a loss of the weights alone
 #: min-max          further primal variables and dual variables, which the algorithm ascends
@@ -102,7 +102,7 @@ class ServerEstimate(Protocol):
 
 @dataclass(frozen=True)
 class Population:
-    """What an objective may know of the labels.
+    """Statistics of the labels for an objective.
 
     `positive_ratio` is the common share of positives per disease, float `[J]`; `site_ratios` that of each client,
     `[K, J]`, 0 without labels; `site` is the number of this one. `labeled` `[K, J]` is the share of each client's

@@ -27,7 +27,7 @@ from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec, P
 
 @dataclass(frozen=True)
 class Pairs(Objective):
-    """What both losses have in common; `rate` is the share of a new batch in a moving average."""
+    """Common part of both losses; `rate` is the share of a new batch in a moving average."""
 
     diseases: int
     margin: float

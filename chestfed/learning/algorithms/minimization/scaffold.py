@@ -71,7 +71,7 @@ class Scaffold(LocalStepAlgorithm[State, State, Client]):
         return self.partial_round(server, updates, weights, 1.0)
 
     def partial_round(self, server: State, updates: Sequence[State], weights: Sequence[float], share: float) -> State:
-        """The same: c moves by the mean change of all N clients, of which |S| are not zero; `share` is |S|/N."""
+        """Add the mean changes: c moves by that of all N clients, of which |S| are not zero; `share` is |S|/N."""
         mean = mean_of(updates, weights)
         return State(server.primal + self.server_lr * mean.primal, server.control + share * mean.control, server.dual)
 

@@ -1,4 +1,4 @@
-"""What may be asked of a client's host, and what it answers: a closed set, and what a layout without a server adds.
+"""Requests to a client's host, and its answers: a closed set, and what a layout without a server adds.
 
 Each is a dataclass of tensors, of the algorithm's states and messages, and of plain numbers, so that any engine can
 pack it (`wire.py`). A host counts the turns of its client: what changes the client's state, or draws from its batches,
@@ -48,7 +48,7 @@ class OwnRequest(Request[Answer]):
         raise NotImplementedError
 
     def blank_answer(self, shapes: Any) -> Answer:
-        """What answers it, without content."""
+        """Answer to it, without content."""
         raise NotImplementedError
 
 
@@ -96,7 +96,7 @@ class Work(Request[Worked[Message]]):
 
 @dataclass(frozen=True)
 class Prepared(Generic[Message]):
-    """What the client sends before its local steps."""
+    """Message of the client before its local steps."""
 
     message: Message
     gradients: int
@@ -105,7 +105,7 @@ class Prepared(Generic[Message]):
 
 @dataclass(frozen=True)
 class Prepare(Request[Prepared[Message]]):
-    """What a `Preparing` algorithm needs of the client at the server's point; no batch is drawn."""
+    """Message of a `Preparing` algorithm's client at the server's point; no batch is drawn."""
 
     trains: ClassVar[bool] = True
 
@@ -170,7 +170,7 @@ class BestDual(Request[Estimated]):
 
 @dataclass(frozen=True)
 class Finished(Generic[Message]):
-    """What a client sends at the end of a stage, or None."""
+    """Message of a client at the end of a stage, or None."""
 
     message: Message | None
 

@@ -1,4 +1,4 @@
-"""What every request and reply of a client must look like: records without content, made from the rule alone."""
+"""Shapes of every request and reply of a client: records without content, made from the rule alone."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Shapes:
         )
 
     def reply(self, request: Request[Answer]) -> Answer:
-        """What answers the request."""
+        """Reply to the request."""
         return cast("Answer", self._reply(request))
 
     def _reply(self, request: Request[Record]) -> Record:
@@ -137,7 +137,7 @@ class Shapes:
 
     @property
     def worked(self) -> requests.Worked[Move]:
-        """What answers local work."""
+        """Reply to local work."""
         return requests.Worked(self._round[0], self.no_buffers, self.point.primal, 0.0, 0, 0)
 
     @property

@@ -45,7 +45,7 @@ Piece = tuple[str, int]
 
 
 class WireError(ChestfedError):
-    """What arrived is not what was expected; the message names the sender."""
+    """Data that are not what was expected; the message names the sender."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
 
 
 def count_by_type(pieces: Sequence[Piece]) -> dict[str, int]:
-    """How many numbers there are of each type, in the order of `TYPES`."""
+    """Count of the numbers of each type, in the order of `TYPES`."""
     kinds = {kind for kind, _ in pieces}
     return {kind: sum(length for piece, length in pieces if piece == kind) for kind in TYPES if kind in kinds}
 
@@ -249,6 +249,6 @@ def _is_plain(value: object, example: object) -> bool:
 
 
 def _format_value(value: object) -> str:
-    """What somebody sent, cut short: it goes into a log."""
+    """Text of what somebody sent, cut short: it goes into a log."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
