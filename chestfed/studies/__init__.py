@@ -1,1 +1,1 @@
-"""What a study is: settings, experiments, training, scoring, tuning."""
+"""Studies: settings, experiments, training, scoring, tuning."""

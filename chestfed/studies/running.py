@@ -63,7 +63,7 @@ class Executor:
 
 @dataclass(frozen=True)
 class Studies:
-    """What is to be run, and has been checked. `root` is None for a collection that has no files."""
+    """Studies to be run, which have been checked. `root` is None for a collection that has no files."""
 
     design: Design
     root: Path | None
@@ -197,7 +197,7 @@ def check_skipping(pipeline: Pipeline, *, skip_unreadable: bool) -> None:
 
 
 def load_experiments(studies: Studies, cache: Path, *, skip_unreadable: bool) -> list[Experiment]:
-    """What each study reads, with its images."""
+    """Experiment of each study, with its images."""
     if studies.pipeline.collection is not None or studies.root is None:
         experiment = load_collection(studies.pipeline, studies.root, studies.machine)
         return [replace(experiment, pipeline=variant.pipeline) for variant in studies.variants]

@@ -80,7 +80,7 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[s
     return _Trial(*find_declaration(ALGORITHMS, algorithm, options)).check()
 
 
-#: Of the weights of the quadratics.
+#: Groups of the weights of the quadratics.
 GROUPS = {"features": (slice(0, 1), slice(2, 3)), "normalization": (slice(1, 2),), "classifier": (slice(3, WEIGHTS),)}
 
 _NOTHING = torch.zeros(0, dtype=torch.float64)
@@ -252,7 +252,7 @@ class _Trial(Contract):
         return None if change < 0 else f"their loss changes by {change:+.2e} in {ROUNDS // 10} rounds"
 
     def points(self, engine: Engine[Any], state: EngineState) -> dict[str, Point]:
-        """What is scored, by the client, or by `the server`."""
+        """Points that are scored, by the client, or by `the server`."""
         common = engine.current(state)
         local = engine.local_points(state, common)
         return (

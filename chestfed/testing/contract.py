@@ -1,4 +1,4 @@
-"""What a check of a plug-in says: every broken rule of the contract at once."""
+"""Contract of a plug-in: a check says every broken rule at once."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class _Batch(Contract):
         self.extra = torch.randn(self.loss_of.extra_size, generator=draw, dtype=torch.float64)
         self.dual = torch.randn(self.loss_of.dual_size, generator=draw, dtype=torch.float64).abs()
         size = count_shared(self.loss_of)
-        #: What the server sends for the loss, as a further argument.
+        #: Numbers that the server sends for the loss, as a further argument.
         self.shared = (torch.randn(size, generator=draw, dtype=torch.float64).abs(),) if size else ()
 
     def loss(self, logits: Tensor | None = None, labels: Tensor | None = None) -> Tensor:

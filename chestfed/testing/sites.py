@@ -125,7 +125,7 @@ def _reopen(
 
 
 def _check_missing_column(name: Path, column: str, table: SiteTable, opened: SiteTable | Exception) -> str:
-    """What is wrong if a column is missing: it is refused, or the labels are the same, or a note names it."""
+    """Problem with a missing column; none if it is refused, or the labels are the same, or a note names it."""
     if isinstance(opened, Exception):
         return _check_refusal(name, opened)
     same = opened.frame["row"].tolist() == table.frame["row"].tolist()
@@ -135,7 +135,7 @@ def _check_missing_column(name: Path, column: str, table: SiteTable, opened: Sit
 
 
 def _check_refusal(name: Path, opened: SiteTable | Exception) -> str:
-    """What is wrong with the refusal of a damaged file."""
+    """Problem with the refusal of a damaged file."""
     if not isinstance(opened, Exception):
         return "the site opens nevertheless"
     if not isinstance(opened, ChestfedError):

@@ -1,4 +1,4 @@
-"""What a rule's steps change of what they are given, and how two states differ."""
+"""Changes by a rule's steps of what they are given, and differences of two states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each hospital could do instead of using the common model: each study trains `alternatives` after its largest K.
+"""Alternatives of each hospital to the common model: each study trains `alternatives` after its largest K.
 
 What is trained is in `chestfed.studies.training.alternatives`; its table is the view `alternatives` of the frames.
 """

@@ -1,4 +1,4 @@
-"""What every design has in common, and the catalogue in which they are found."""
+"""Common part of all designs, and the catalogue in which they are found."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Takes(Enum):
-    """What a pipeline may have besides the key of a design."""
+    """Features of a pipeline besides the key of a design."""
 
     METHODS = "several methods or windows"
     SEEDS = "several seeds"
@@ -57,7 +57,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Finished:
-    """What the studies of a design come to.
+    """Results of the studies of a design.
 
     Attributes
     ----------
@@ -183,7 +183,7 @@ def make_design(file: PipelineFile, path: Path) -> Design:
 
 
 def finish(design: Design, done: Sequence[Done], out: Path) -> Finished:
-    """What the studies of a design come to, with the tables that are added to it."""
+    """Results of the studies of a design, with the tables that are added to it."""
     finished, name = design.finish(done, out), find_spec(design.file).name
     specs = [spec for spec in map(TABLES.find, TABLES.names) if spec.design == name]
     tables = [spec.make(done, finished.folder) for spec in specs]

@@ -1,1 +1,1 @@
-"""What is to be run: the schema of a pipeline, its algorithms, its device; no data, no training."""
+"""Settings of an experiment: the schema of a pipeline, its algorithms, its device; no data, no training."""

@@ -11,7 +11,7 @@ from chestfed.core.diseases import check_column
 
 Share = Annotated[float, Field(ge=0, le=1)]
 TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(check_column)]
-#: Of one site or collection.
+#: Limit on the clients of one site or collection.
 MOST_CLIENTS: Final = 10_000
 
 

@@ -64,7 +64,7 @@ class Machine:
 
 
 def machine_with(device: str) -> Machine:
-    """What `prepare_machine` gives for the name of a device: auto, cpu, cuda or cuda:N; raises the same."""
+    """Machine of `prepare_machine` for the name of a device: auto, cpu, cuda or cuda:N; raises the same."""
     try:
         runtime = Runtime(device=device)
     except ValidationError:

@@ -174,7 +174,7 @@ def _or_null(schema: dict[str, Any]) -> None:
 
 
 class Conditions(StrictModel):
-    """What all methods of an experiment have in common: data, network, stage 1, evaluation and machine."""
+    """Common settings of all methods of an experiment: data, network, stage 1, evaluation and machine."""
 
     short_forms: ClassVar[Mapping[str, str]] = dict.fromkeys(("algorithm", "objective", "model", "engine"), "name")
 
@@ -308,7 +308,7 @@ class Conditions(StrictModel):
 
     @property
     def tasks(self) -> tuple[str, ...]:
-        """What the network predicts, in the order of its outputs: diseases, or a collection's tasks."""
+        """Outputs of the network, in their order: diseases, or a collection's tasks."""
         return tuple(self.diseases if self.collection is None else self.collection.tasks)
 
 

@@ -45,7 +45,7 @@ class Grid:
         return self.values[int(share * len(self.values))]
 
     def widened(self, best: float) -> Grid:
-        """The same: a grid is not changed."""
+        """Grid itself: it is not changed."""
         return self
 
     def at_edge(self, best: float) -> bool:
@@ -118,7 +118,7 @@ class Range:
         return without.widened(best) != without
 
 
-#: What is searched of one key.
+#: Values to search of one key.
 Space = Range | Grid
 
 
@@ -134,7 +134,7 @@ def parse_space(value: Any) -> Space:
 
 
 def select_ranges(settings: Federated, chosen: Mapping[str, list[Any] | None]) -> dict[str, Space]:
-    """What is searched: the algorithm's options, keys of `federated`, those of objective and steps after their names.
+    """Ranges to search: the algorithm's options, keys of `federated`, those of objective and steps after their names.
 
     `chosen` are the pipeline's own ranges, which replace the declared ones; null: not searched.
     """

@@ -50,7 +50,7 @@ def choose_statistics(
     choice: Choice | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> ChosenStatistics:
-    """What `choice` says, or without one what the study did that the model is from.
+    """Statistics by `choice`, or without one as in the study that the model is from.
 
     A study scores a hospital with statistics of its training images, unless `evaluation.batch_norm` is `averaged` or
     the hospital was held out. A model without a run folder is scored as it is stored.

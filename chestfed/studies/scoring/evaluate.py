@@ -92,7 +92,7 @@ class Evaluation:
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """What programs read: counts, and of each disease and their `mean` every metric with its interval."""
+        """Numbers for programs: counts, and of each disease and their `mean` every metric with its interval."""
         metrics: dict[str, dict[str, dict[str, float | None]]] = {}
         for row in self.summary.metrics.to_dict("records"):
             bounds = {key: None if pd.isna(row[key]) else float(row[key]) for key in ("value", "low", "high")}

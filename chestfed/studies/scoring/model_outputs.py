@@ -1,4 +1,4 @@
-"""What an opened model gives for images."""
+"""Outputs of an opened model for images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chestfed.studies.scoring.scorer import Scorer, last_line
 FIRST_BATCH_SECONDS = 300.0
 #: So much of the largest output may depend on the other images: 8-bit quantization scales a batch as a whole.
 _ROUNDING = 0.03
-#: What an error of a program may be about, how it is recognized, and what helps.
+#: Subject of an error of a program, how it is recognized, and what helps.
 _HINTS = (
     (
         "precision",

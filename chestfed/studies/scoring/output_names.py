@@ -1,4 +1,4 @@
-"""What each output of a model means: names in their order, in the spelling of whoever trained it."""
+"""Names of a model's outputs, in their order and in the spelling of whoever trained it."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from chestfed.learning.models import MODELS, ModelOptions
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.output_names import IGNORED, name_outputs
 
-#: What a model's outputs are; of `scores` only the order means something.
+#: Kind of a model's outputs; of `scores` only the order means something.
 Output = Literal["logits", "probabilities", "scores"]
 
 
 class ModelDescription(StrictModel):
-    """What a file does not say of itself: the YAML of `--model-config`."""
+    """Description of a model beside its file: the YAML of `--model-config`."""
 
     model: Annotated[ModelOptions | None, Choice(MODELS, optional=True)] = Field(
         None, description="the network, for a file of weights alone; as in a pipeline"
@@ -40,7 +40,7 @@ class ModelDescription(StrictModel):
 
 @dataclass(frozen=True)
 class Declared:
-    """What the user says of the model; None for what is left to the file.
+    """Description of the model by the user; None for what is left to the file.
 
     `network` names the network (`package.module:Name`) in place of the file, whose entry is ignored.
     """

@@ -14,7 +14,7 @@ from chestfed.studies.experiment.pipeline import Evaluation
 
 @dataclass(frozen=True)
 class StudyRecord:
-    """What is recorded of a study; no plug-in that it names is loaded."""
+    """Record of a study; no plug-in that it names is loaded."""
 
     run: RunFolder
     sites: dict[str, SiteEntry]  #: name -> its entry, in the order of addition
@@ -40,7 +40,7 @@ def find_run(model: str | None) -> RunFolder | None:
 
 
 def read_study(run: RunFolder) -> StudyRecord:
-    """What its `study.json` says.
+    """Record from its `study.json`.
 
     Raises `ConfigError` if it cannot be read.
     """

@@ -1,4 +1,4 @@
-"""What a hospital could do instead of using the common model, trained and scored beside the largest K.
+"""Alternatives of a hospital to the common model, trained and scored beside the largest K.
 
     kN/alternatives/own_data/SITE/      both stages on the hospital's images alone
     kN/alternatives/fine_tuned/SITE/    the common model trained on at the hospital; choice.json has what was chosen
@@ -213,7 +213,7 @@ class AlternativeRuns:
         self._write_row(folder, Outputs(scores, torch.zeros(0)), hospital.test)
 
     def _list_models(self, hospital: Hospital) -> dict[str, Path]:
-        """What the gate chooses from: kind of model -> its folder; the common model is called `common`."""
+        """Models that the gate chooses from: kind of model -> its folder; the common model is called `common`."""
         folder = self._folder(OWN_DATA, hospital.name)
         if not (folder / MODEL_FILE).is_file():
             folder = self.folder.parent / "k1"  # the target alone

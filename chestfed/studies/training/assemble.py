@@ -118,7 +118,7 @@ class Federation:
         return None if self.layout is None else self.layout.place(number)
 
     def shapes(self, parameters: int, buffers: int, number: int) -> Shapes:
-        """What requests to a client and its replies look like, for a network with so many numbers."""
+        """Shapes of requests to a client and of its replies, for a network with so many numbers."""
         objective, spec = self.objective(number), self.settings.objective_spec
         size, dual = parameters + objective.extra_size, objective.dual_size
         remembered = count_remembered(objective)
@@ -154,7 +154,7 @@ class Federation:
         return Point(torch.cat([network.parameters(), extra]), dual)
 
     def start_shared(self, network: FlatModule) -> Tensor:
-        """What the server sends for the objective in the first round, if it estimates nothing: zeros."""
+        """Numbers that the server sends for the objective in the first round, if it estimates nothing: zeros."""
         return torch.zeros(count_shared(self.objective())).to(network.grad)
 
     def engine(self, stage: int, fleet: Fleet, monitor: ClassMonitor | None = None) -> Engine[Any]:
@@ -244,7 +244,7 @@ def form_federation(experiment: Experiment, k: int) -> Federation:
 
 
 def watch_classes(experiment: Experiment, federation: Federation, network: FlatModule) -> ClassMonitor | None:
-    """What a server of a server-weighted objective looks at: some images of each class of every client."""
+    """Monitor of a server-weighted objective on some images of each class of every client; else None."""
     settings, machine, objective = experiment.pipeline.federated, experiment.machine, federation.objective()
     if not isinstance(objective, ServerEstimate):
         return None

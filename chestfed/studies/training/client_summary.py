@@ -70,7 +70,7 @@ def add_weights(cards: Sequence[dict[str, Any]], pipeline: Pipeline) -> None:
 
 
 def make_site_card(part: ClientData | TestSet, diseases: Sequence[str], seed: int) -> tuple[dict[str, Any], np.ndarray]:
-    """What `sites.json` says of a client or test set, and the pictures that are shown, uint8 `[m, SIDE, SIDE]`."""
+    """Entry of a client or test set in `sites.json`, and the pictures that are shown, uint8 `[m, SIDE, SIDE]`."""
     readable = np.flatnonzero(part.images.records >= 0)
     labels = part.labels[readable]
     if isinstance(part, ClientData):

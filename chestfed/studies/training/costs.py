@@ -1,4 +1,4 @@
-"""What a step costs: time on this machine, measured on images without content, and bytes of an algorithm's messages."""
+"""Costs of a step: time on this machine, measured on images without content, and bytes of an algorithm's messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BUSY = 0.5
 
 @dataclass(frozen=True)
 class Timings:
-    """Of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
+    """Times of a network on this machine, measured a moment ago: seconds per step, and per image that is scored.
 
     On a processor they are its own time, over the threads that share it: what others compute meanwhile adds nothing.
     `feature` is per image whose features a frozen network takes, once. `load` is how many processes wanted a core

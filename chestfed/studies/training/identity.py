@@ -1,4 +1,4 @@
-"""What determines a study's result, and the digest that names it."""
+"""Determinants of a study's result, and the digest that names it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ RESULTS_VERSION = 5
 
 @dataclass(frozen=True)
 class Identity:
-    """What determines a study's result, and the digest that names it.
+    """Determinants of a study's result, and the digest that names it.
 
     `configuration` is resolved and holds the code of plug-ins; `inputs` are digests of the sites' content; `machine` is
     the kind of device.
@@ -68,13 +68,13 @@ def identify(experiment: Experiment) -> Identity:
 
 
 def identify_settings(pipeline: Pipeline, machine: Machine) -> Identity:
-    """The same before any image is read."""
+    """Identity before any image is read."""
     device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
     return Identity(identity(pipeline), {}, device)
 
 
 def stage_1_identity(experiment: Experiment) -> Identity:
-    """What determines stage 1: a part of the study's identity."""
+    """Identity of stage 1: a part of the study's identity."""
     this = identify(experiment)
     parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
     target, network = experiment.clients[0].name, this.configuration["model"]["name"]

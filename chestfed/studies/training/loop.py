@@ -44,7 +44,7 @@ History = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Points:
-    """What is scored where: `local` has the points of clients that have their own, `common` is for all other images."""
+    """Points that are scored: `local` has those of clients that have their own, `common` is for all other images."""
 
     common: Point
     local: Mapping[str, Point] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class Training:
         return ends
 
     def locate(self, point: Point) -> Points:
-        """What is scored where, given the server's point."""
+        """Points that are scored, given the server's point."""
         local = self.engine.local_points(self.state, point)
         if not local or Can.SERVER_POINT in self.settings.spec.can:
             return Points(point, local)

@@ -1,4 +1,4 @@
-"""What a study would do: images, positives, steps, bytes, time. Reads label files, writes nothing."""
+"""Plan of a study: images, positives, steps, bytes, time. Reads label files, writes nothing."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class StudyPlan:
 
     @property
     def alternatives(self) -> tuple[PlannedAlternative, ...]:
-        """What the hospitals with both classes could do instead; of one class none is trained."""
+        """Alternatives of the hospitals with both classes; of one class none is trained."""
         choices, pipeline, settings = self.pipeline.alternatives, self.pipeline, self.pipeline.federated
         if choices is None:
             return ()
@@ -357,7 +357,7 @@ def _elsewhere(plan: StudyPlan) -> str:
 
 
 def _headline(plan: StudyPlan) -> str:
-    """What the AUC is over if the test set has images of several hospitals; else empty."""
+    """Meaning of the AUC if the test set has images of several hospitals; else empty."""
     text = describe_hospitals(plan.tested, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
     return f"AUC: {text}. " if text else ""
 

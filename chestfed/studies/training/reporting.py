@@ -38,7 +38,7 @@ class StudyRun:
 
 @dataclass(frozen=True)
 class Summary:
-    """What several studies come to, and the folder with its tables: of all held-out sites, seeds or algorithms."""
+    """Results of several studies, and the folder with their tables: of all held-out sites, seeds or algorithms."""
 
     name: str
     origin: Origin
@@ -79,10 +79,10 @@ class Reporter:
         """A line worth printing."""
 
     def drawing(self, done: int, total: int) -> None:
-        """Of the images of sample hospitals, `done` of `total` are drawn."""
+        """Images of sample hospitals are drawn, `done` of `total`."""
 
     def data_read(self, experiments: Sequence[Experiment]) -> None:
-        """What all studies of a command read is in memory."""
+        """Data of all studies of a command are in memory."""
 
     def divided(self, text: str) -> None:
         """Several processes train ahead, and each study or K is found finished here; `text` says how many."""
@@ -94,7 +94,7 @@ class Reporter:
         """The run folder exists and describes the study and its sites."""
 
     def decoding(self, site: str, done: int, total: int) -> None:
-        """Of the images of a site that are not cached, `done` of `total` are decoded."""
+        """Images of a site that are not cached are decoded, `done` of `total`."""
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Stage 1 has finished `step` of `steps` batches."""

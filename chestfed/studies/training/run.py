@@ -181,7 +181,7 @@ class RunningStudy:
         return self.experiment.pipeline
 
     def part(self, folder: Path) -> Part:
-        """What a folder of this study is to hold."""
+        """Part of this study that a folder is to hold."""
         return Part(self.digest, folder.relative_to(self.folder).as_posix())
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a study writes into its run folder, besides its tables."""
+"""Files of a study in its run folder, besides its tables."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from chestfed.studies.training.identity import software_versions
 
 
 def describe_maker(machine: Machine) -> Maker:
-    """What trains here: versions of the software, and the processor."""
+    """Versions of the software that trains here, and the processor."""
     processor = _read_processor() if machine.device.type == "cpu" else machine.name
     return {**software_versions(), "processor": processor}
 

@@ -1,4 +1,4 @@
-"""What a search comes to: its trials as files, the chosen settings as a pipeline, and a table of them."""
+"""Outcome of a search: its trials as files, the chosen settings as a pipeline, and a table of them."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def apply_settings(pipeline: PipelineFile, name: str, values: Mapping[str, float
 
 
 def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
-    """What is searched for each selected method.
+    """Ranges to search for each selected method.
 
     Raises `ConfigError` if the pipeline's `search` has a key that none of them has, a method has nothing to search, or
     the end of a range is not a valid value of its key.

@@ -36,7 +36,7 @@ class LocalSteps(StrictModel):
 
 
 def list_demands(settings: Federated) -> list[Demand]:
-    """What the settings of a round need of the algorithm, and what each leaves the others."""
+    """Demands of a round's settings on the algorithm, and what each leaves the others."""
     returned, weights = settings.stage_output, settings.weights
     demands = list[Demand]()
     if settings.clients_per_round is not None:

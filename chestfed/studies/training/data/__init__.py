@@ -1,1 +1,1 @@
-"""What a study reads: one frame per site, cut once into the images of clients and test sets."""
+"""Data of a study: one frame per site, cut once into the images of clients and test sets."""

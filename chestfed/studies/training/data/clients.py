@@ -42,7 +42,7 @@ from chestfed.studies.experiment.device import Machine
 #: Images from which a hospital's running statistics are taken, at most.
 STATISTICS_IMAGES = 1024
 
-#: How many of them go through the network at once.
+#: Number of them that go through the network at once.
 STATISTICS_BATCH = 32
 
 

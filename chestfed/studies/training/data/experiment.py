@@ -82,7 +82,7 @@ class Experiment:
 
     @property
     def origin(self) -> Origin:
-        """Of all clients and the test set together."""
+        """Origin of all clients and the test set together."""
         if not self.clients:
             return Origin.together(site.table.origin for site in self.sites)
         return Origin.together([*(client.origin for client in self.clients), self.test.origin])
@@ -101,7 +101,7 @@ class Experiment:
         return {disease: what[0] for disease, what in lacking.items() if what}
 
     def at(self, place: int) -> Experiment:
-        """The same for one of several processes; see `Machine.at`."""
+        """Experiment of one of several processes; see `Machine.at`."""
         return replace(self, machine=self.machine.at(place))
 
     def select_scored(self) -> tuple[dict[str, SiteTable], dict[str, SiteTable]]:
@@ -363,7 +363,7 @@ class Cut:
         return test.digest(self._key)
 
     def _give(self, images: Images) -> Images:
-        """What the network is given: pixels, or their features."""
+        """Input of the network: pixels, or their features."""
         return images if self._features is None else self._features.load(images)
 
     def _make_once(self, what: Hashable, make: Callable[[], Any]) -> Any:

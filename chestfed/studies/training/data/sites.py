@@ -72,11 +72,11 @@ class StudySite:
         return (self.table.frame["role"] != UNUSED).to_numpy()
 
     def with_columns(self, **columns: Any) -> StudySite:
-        """The same site with other columns."""
+        """Copy of the site with other columns."""
         return replace(self, table=self.table.with_frame(self.table.frame.assign(**columns)))
 
     def move(self, roles: Sequence[str], to: str, reason: str = "") -> StudySite:
-        """The same site with the rows of some roles in another one; of UNUSED rows also why."""
+        """Copy of the site with the rows of some roles in another one; of UNUSED rows also why."""
         rows = self.table.frame["role"].isin(roles)
         if not rows.any():
             return self
