@@ -49,7 +49,7 @@ _PHOTOMETRIC: Final = ("MONOCHROME1", "MONOCHROME2", "PALETTE COLOR", "RGB", "YB
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ImageFacts:
     """One image file."""
 
     error: str = ""  #: why the file cannot be read; empty if it can
@@ -67,7 +67,7 @@ class Facts:
     #: `polarity` of the picture as the file has it: of a DICOM file after its header's inversion was followed, of
     #: others before anything was inverted.
     polarity: float = 0.0
-    window: str = ""  #: of a DICOM file: what became of its VOI LUT or window, a value of `Window`
+    window: str = ""  #: of a DICOM file: what became of its VOI LUT or window, a value of `WindowUse`
     #: turned, misoriented: a DICOM file that was rotated or mirrored by its Patient Orientation; that was not, because
     #: the picture contradicts it.
     turned: bool = False
@@ -86,7 +86,7 @@ class Facts:
     histogram: np.ndarray = field(default_factory=lambda: np.zeros(BINS, np.int32))
 
 
-def look_at(path: Path, stored: Stored) -> Facts:
+def look_at(path: Path, stored: Stored) -> ImageFacts:
     """The facts of a file; never raises on its content.
 
     Raises `OSError` or `MemoryError` if it cannot be read, which says nothing about its content.
@@ -97,13 +97,13 @@ def look_at(path: Path, stored: Stored) -> Facts:
         decoded = decode_stored(path, stored)
     except ImageError as error:
         unsuitable = isinstance(error, UnsuitableImage)
-        return Facts(error=str(error), unsuitable=unsuitable, **_read_header(path, whole=False))
+        return ImageFacts(error=str(error), unsuitable=unsuitable, **_read_header(path, whole=False))
     gray = turn_upright(decoded, stored)
     square = _PREPROCESS.apply(gray)
     mean, std = (float(value[0, 0]) for value in cv2.meanStdDev(square))
     blank = std < _BLANK
     turn = find_turn(255 - square if looks_negative(square) else square)
-    return Facts(
+    return ImageFacts(
         **{**_read_header(path, whole=True), "width": gray.shape[1], "height": gray.shape[0]},
         blank=blank,
         polarity=polarity(np.rot90(decoded.gray, turn)),

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pandas as pd
 
-from chestfed.data.checks.facts import BINS, FACTS_VERSION, HASH_BYTES, HASHES, Facts, look_at
-from chestfed.data.images.file_store import Failure, Kind, SiteStore
+from chestfed.data.checks.facts import BINS, FACTS_VERSION, HASH_BYTES, HASHES, ImageFacts, look_at
+from chestfed.data.images.file_store import Failure, ResultKind, SiteStore
 
 if TYPE_CHECKING:
     from chestfed.data.sites.table import SiteTable
 
 #: Facts stored in columns of their own.
 _BYTES: Final = ("digest", "hash", "histogram")
-#: The other attributes of `Facts`, with their defaults.
-_PLAIN: Final[dict[str, Any]] = {field.name: field.default for field in fields(Facts) if field.name not in _BYTES}
+#: The other attributes of `ImageFacts`, with their defaults.
+_PLAIN: Final[dict[str, Any]] = {field.name: field.default for field in fields(ImageFacts) if field.name not in _BYTES}
 #: Types of their columns, where not numpy's own for the default.
 _DTYPES: Final[dict[type, type]] = {str: object, int: np.int32}
 _ROWS_AT_ONCE: Final = 10_000
@@ -32,7 +32,7 @@ class Scan:
     """Facts about the images of a table's rows, in their order."""
 
     table: SiteTable  #: the rows
-    #: One row per image: the plain attributes of `Facts`; an image that cannot be read has an `error`.
+    #: One row per image: the plain attributes of `ImageFacts`; an image that cannot be read has an `error`.
     frame: pd.DataFrame
     digests: np.ndarray  #: of the pictures, `S16 [n]`; empty without one
     hashes: np.ndarray  #: perceptual hashes uint8 `[n, 3, 32]`, see `near_hashes`
@@ -94,13 +94,13 @@ def _set_plain(columns: Mapping[str, np.ndarray], rows: Any, facts: Iterable[Map
         column[rows] = [sys.intern(value) for value in values] if _is_text(name) else values
 
 
-def _encode(facts: Facts) -> tuple[tuple[str, bytes, bytes, bytes], None]:
+def _encode(facts: ImageFacts) -> tuple[tuple[str, bytes, bytes, bytes], None]:
     plain = json.dumps({name: getattr(facts, name) for name in _PLAIN})
     return (plain, facts.digest, facts.hash, facts.histogram.astype("<i4").tobytes()), None
 
 
 #: Result kept of each file.
-FACTS: Final = Kind(
+FACTS: Final = ResultKind(
     f"facts-{FACTS_VERSION}",
     dict.fromkeys(("plain", *_BYTES), object),
     look_at,

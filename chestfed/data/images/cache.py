@@ -13,7 +13,7 @@ import numpy as np
 from chestfed.core.errors import ImageError, Problem, SiteError
 from chestfed.data.images.database import KEY, Database, digest_pixels, unpack_keys
 from chestfed.data.images.decode import prepare_image
-from chestfed.data.images.file_store import Files, Kind, SiteStore, Table, open_database
+from chestfed.data.images.file_store import ImageTable, ResultKind, SiteStore, StoredFiles, open_database
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.place import find_cache
 from chestfed.data.images.preprocess import Preprocess
@@ -62,7 +62,7 @@ class CachedImages:
 
 
 def fill_cache(
-    table: Table,
+    table: ImageTable,
     cache_root: Path,
     preprocess: Preprocess,
     *,
@@ -82,17 +82,17 @@ def fill_cache(
     return _collect(table, store.database, preprocess.size, files, skip_unreadable)
 
 
-def lacking_bytes(table: Table, cache_root: Path, preprocess: Preprocess) -> int:
+def lacking_bytes(table: ImageTable, cache_root: Path, preprocess: Preprocess) -> int:
     """Bytes of the pixels of these rows minus those of this site that are cached, if no two files are equal."""
     database = open_database(find_cache(cache_root, table.name, table.root), table.name)
     cached = database.count(pixels(preprocess).name, "number >= 0") if database.file.exists() else 0
     return max(0, table.frame["image"].nunique() - cached) * preprocess.size**2
 
 
-def pixels(preprocess: Preprocess) -> Kind[tuple[bytes, bytes] | str]:
+def pixels(preprocess: Preprocess) -> ResultKind[tuple[bytes, bytes] | str]:
     """Cached pixels of one kind of preprocessing."""
     name = f"pixels-{preprocess.size}-{preprocess.digest()}"
-    return Kind(name, COLUMNS, partial(_prepare_one, preprocess), _encode, "decoding images")
+    return ResultKind(name, COLUMNS, partial(_prepare_one, preprocess), _encode, "decoding images")
 
 
 def _prepare_one(preprocess: Preprocess, path: Path, stored: Stored) -> tuple[bytes, bytes] | str:
@@ -111,7 +111,9 @@ def _encode(result: tuple[bytes, bytes] | str) -> tuple[tuple[bytes, bytes, str 
     return (digest_pixels(data), source, None), data
 
 
-def _collect(table: Table, database: Database, size: int, files: Files, skip_unreadable: bool) -> CachedImages:
+def _collect(
+    table: ImageTable, database: Database, size: int, files: StoredFiles, skip_unreadable: bool
+) -> CachedImages:
     undecodable = np.flatnonzero(files.known & (files.numbers < 0)).tolist()
     reasons = {row: files.cells["reason"][row] for row in undecodable} | files.refused
     problems, lines = [], table.frame["row"].to_numpy()

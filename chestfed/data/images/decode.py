@@ -36,7 +36,7 @@ from chestfed.data.images.decoding.compressed import (
     read_size,
     refuse_scan_bomb,
 )
-from chestfed.data.images.decoding.dicom_levels import Window
+from chestfed.data.images.decoding.dicom_levels import WindowUse
 from chestfed.data.images.decoding.dicom_pixels import decode_dicom
 from chestfed.data.images.decoding.polarity import UNSURE, polarity
 from chestfed.data.images.levels import Levels, Stored, picture_levels
@@ -74,7 +74,7 @@ class Decoded(NamedTuple):
     extent: tuple[float, float]
     #: dicom, window: whether it is DICOM, and what became of its VOI LUT or window.
     dicom: bool = False
-    window: Window = Window.USED
+    window: WindowUse = WindowUse.USED
     #: turned, misoriented: rotated or mirrored by DICOM's Patient Orientation; not, because the picture contradicts it.
     turned: bool = False
     misoriented: bool = False

@@ -57,7 +57,7 @@ _ADVICE: Final = {
 }
 
 
-class Table(Protocol):
+class ImageTable(Protocol):
     """Needed part of a site table; its frame has the columns image and row."""
 
     @property
@@ -93,7 +93,7 @@ _CRASHED: Final = Failure(
 )
 
 
-class Kind(NamedTuple, Generic[Result]):
+class ResultKind(NamedTuple, Generic[Result]):
     """One kind of result."""
 
     name: str  #: of its table; another version has another name
@@ -108,7 +108,7 @@ class Kind(NamedTuple, Generic[Result]):
 
 
 @dataclass
-class Files:
+class StoredFiles:
     """A table's files in a store."""
 
     contents: np.ndarray  #: keyed digest of each row's content, `KEY [n]`; zeros where there is none
@@ -132,7 +132,7 @@ class SiteStore:
     Raises `ChestfedError` if it cannot be made or read.
     """
 
-    def __init__(self, cache_root: Path, table: Table) -> None:
+    def __init__(self, cache_root: Path, table: ImageTable) -> None:
         place = find_cache(cache_root, table.name, table.root)
         self.database, self._table = open_database(place, table.name), table
         self.database.create()
@@ -143,11 +143,11 @@ class SiteStore:
 
     def complete(
         self,
-        kind: Kind[Result],
+        kind: ResultKind[Result],
         *,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
-    ) -> Files:
+    ) -> StoredFiles:
         """Make and keep the results of all rows that are not known yet.
 
         Raises `ChestfedError` if something has to be written and cannot be; what was kept stays.
@@ -167,10 +167,10 @@ class SiteStore:
         self.database.mark_used(kind.name)
         return files
 
-    def _find_results(self, kind: Kind[Any], files: Files) -> None:
+    def _find_results(self, kind: ResultKind[Any], files: StoredFiles) -> None:
         files.known, files.numbers, files.cells = self.database.find(kind.name, kind.columns, files.contents)
 
-    def _look_up_names(self) -> tuple[np.ndarray, np.ndarray, Files]:
+    def _look_up_names(self) -> tuple[np.ndarray, np.ndarray, StoredFiles]:
         """Keyed hashes of path and stamp of each row's file."""
         images, stored = self._table.frame["image"], self._table.stored()
         root, secret = str(self._table.root), self._secret
@@ -190,9 +190,11 @@ class SiteStore:
                     stamps += bytes(8)
                     if isinstance(error, ValueError) or error.errno in _ABSENT:
                         failures[row] = MISSING
-        return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), Files(np.zeros(len(images), KEY), failures)
+        return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), StoredFiles(np.zeros(len(images), KEY), failures)
 
-    def _find_missing(self, kind: Kind[Any], names: np.ndarray, stamps: np.ndarray, files: Files) -> np.ndarray:
+    def _find_missing(
+        self, kind: ResultKind[Any], names: np.ndarray, stamps: np.ndarray, files: StoredFiles
+    ) -> np.ndarray:
         """Rows without a result; contents and results of the others are filled in."""
         known, _, cells = self.database.find(FILES, {"stamp": "V8", "content": KEY}, names)
         known &= (cells["stamp"] == stamps) & (stamps != np.zeros((), "V8"))
@@ -205,10 +207,10 @@ class SiteStore:
 
     def _make(
         self,
-        kind: Kind[Any],
+        kind: ResultKind[Any],
         names: np.ndarray,
         stamps: np.ndarray,
-        files: Files,
+        files: StoredFiles,
         todo: np.ndarray,
         workers: int | None,
         progress: Callable[[int, int], None] | None,
@@ -235,12 +237,12 @@ class SiteStore:
 
     def _keep(
         self,
-        kind: Kind[Any],
+        kind: ResultKind[Any],
         results: Mapping[bytes, Any],
         rows: np.ndarray,
         names: np.ndarray,
         stamps: np.ndarray,
-        files: Files,
+        files: StoredFiles,
     ) -> None:
         """Write results by content, and the stamps of their files; the same picture may be twice in a site."""
         tables = {kind.name: [Row(key, *kind.encode(result)) for key, result in results.items()]}
@@ -253,7 +255,9 @@ class SiteStore:
             self.database.add(tables)
 
 
-def _sort_results(rows: np.ndarray, results: Sequence[tuple[bytes | None, Any]], files: Files) -> dict[bytes, Any]:
+def _sort_results(
+    rows: np.ndarray, results: Sequence[tuple[bytes | None, Any]], files: StoredFiles
+) -> dict[bytes, Any]:
     """New results by content; failures and what was refused unread go to the files."""
     fresh = {}
     for row, (content, result) in zip(rows.tolist(), results, strict=True):
@@ -270,7 +274,7 @@ def _sort_results(rows: np.ndarray, results: Sequence[tuple[bytes | None, Any]],
 
 
 def _work_on_file(
-    kind: Kind[Any], database: Database, secret: bytes, job: tuple[str, Stored, bytes]
+    kind: ResultKind[Any], database: Database, secret: bytes, job: tuple[str, Stored, bytes]
 ) -> tuple[bytes | None, Any]:
     """A file's content, None if it was refused unread, and its result: None if the database has it."""
     path, stored, content = Path(job[0]), job[1], job[2]

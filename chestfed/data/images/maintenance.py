@@ -20,7 +20,7 @@ _TITLES: Final = {"pixels": "pixels", "facts": "facts of the check", "text": "te
 
 
 @dataclass(frozen=True)
-class Part:
+class CachedResults:
     """One kind of result of a site.
 
     `unreadable` of the images have no pixels. `used` is the time of the last use, in seconds since 1970.
@@ -33,7 +33,7 @@ class Part:
     used: float
 
 
-def parts(cache_root: Path) -> list[Part]:
+def parts(cache_root: Path) -> list[CachedResults]:
     """Contents of the folder, by site.
 
     Raises `ChestfedError` if a database cannot be read.
@@ -44,7 +44,7 @@ def parts(cache_root: Path) -> list[Part]:
             title, _, rest = kind.partition("-")
             what = f"pixels {rest}" if title == "pixels" else _TITLES.get(title, kind)
             unreadable = database.count(kind, "number < 0") if title == "pixels" else 0
-            contents.append(Part(database.file.parent.name, what, database.count(kind), unreadable, used))
+            contents.append(CachedResults(database.file.parent.name, what, database.count(kind), unreadable, used))
     return contents
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from pydicom.uid import DeflatedExplicitVRLittleEndian
 
-from chestfed.data.checks.facts import Facts, look_at
+from chestfed.data.checks.facts import ImageFacts, look_at
 from chestfed.data.images.levels import Stored
 from tests.cases import each
 from tests.data.checks.planted import SYNTAXES, compressed, dicom, picture, save
@@ -64,4 +64,4 @@ def test_altered_byte_never_stops_check(tmp_path: Path, kind: str, where: float,
     data = bytearray(whole(kind, tmp_path / "whole").read_bytes())
     data[int(where * len(data))] = value
     (tmp_path / "bad").write_bytes(bytes(data))
-    assert isinstance(look_at(tmp_path / "bad", Stored()), Facts)
+    assert isinstance(look_at(tmp_path / "bad", Stored()), ImageFacts)

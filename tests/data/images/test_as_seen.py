@@ -11,7 +11,7 @@ from pydicom.dataset import Dataset
 
 from chestfed.core.errors import ImageError, UnsuitableImage
 from chestfed.data.images.decode import decode, decode_stored
-from chestfed.data.images.decoding.dicom_levels import Window
+from chestfed.data.images.decoding.dicom_levels import WindowUse
 from chestfed.data.images.decoding.polarity import MEAN_FILM, find_turn
 from tests.cases import assert_refused, each
 from tests.data.images.test_decode import dicom, save
@@ -48,7 +48,7 @@ def test_window_of_other_bits_is_not_used(tmp_path: Path, largest: int, center: 
     window = {"WindowCenter": str(center), "WindowWidth": str(width)}
     film = dicom(store(FILM, largest), BitsStored=bits, HighBit=bits - 1, **window)
     assert np.corrcoef(read(film, tmp_path).ravel(), GRAY.ravel())[0, 1] > 0.98
-    assert decode_stored(tmp_path / "a.dcm").window == Window.UNUSABLE
+    assert decode_stored(tmp_path / "a.dcm").window == WindowUse.UNUSABLE
 
 
 @each(("largest", "bits"), [(4095, 16), (65_520, 12), (4095, 12), (65_535, 16), (255, 8)])

@@ -24,7 +24,7 @@ MOST_CLIPPED: Final = 0.6
 LEAST_LEVELS: Final = 64
 
 
-class Window(Enum):
+class WindowUse(Enum):
     """Use of a file's VOI LUT or window."""
 
     USED = "used"
@@ -34,7 +34,7 @@ class Window(Enum):
 
 def make_gray(
     stored: np.ndarray, dataset: Dataset, levels: Levels, shutter: np.ndarray | None = None
-) -> tuple[np.ndarray, Window]:
+) -> tuple[np.ndarray, WindowUse]:
     """Gray levels uint8 `[h, w]` of stored values, air dark, and what became of the window.
 
     Padding, and what lies outside of the `shutter`, bool `[h, w]`, is black and counts for no range.
@@ -51,7 +51,7 @@ def make_gray(
         padding[:] = False
     counts = np.where(padding, 0, counts)
     values = _rescale(codes.astype(stored.dtype), dataset)
-    table, window = None, Window.USED
+    table, window = None, WindowUse.USED
     if levels == "window":
         table, window = _show_values(values, counts, dataset)
     elif levels == "stored":
@@ -83,14 +83,14 @@ def _rescale(codes: np.ndarray, dataset: Dataset) -> np.ndarray:
     return codes.astype(np.float64) * (slope or 1.0) + (intercept or 0.0)
 
 
-def _show_values(values: np.ndarray, counts: np.ndarray, dataset: Dataset) -> tuple[np.ndarray | None, Window]:
+def _show_values(values: np.ndarray, counts: np.ndarray, dataset: Dataset) -> tuple[np.ndarray | None, WindowUse]:
     """A table uint8 of the values by the first of VOI LUT and window that shows the film; None without one."""
-    window = Window.ABSENT
+    window = WindowUse.ABSENT
     for shown in _list_windows(values, dataset):
         table = scale_levels(shown, 0, 1)
         if _shows_film(table, counts):
-            return table, Window.USED if window == Window.ABSENT else window
-        window = Window.UNUSABLE
+            return table, WindowUse.USED if window == WindowUse.ABSENT else window
+        window = WindowUse.UNUSABLE
     return None, window
 
 

@@ -31,7 +31,7 @@ from chestfed.data.images.decoding.compressed import (
     refuse_missing_end,
     refuse_scan_bomb,
 )
-from chestfed.data.images.decoding.dicom_levels import Window, make_gray
+from chestfed.data.images.decoding.dicom_levels import WindowUse, make_gray
 from chestfed.data.images.decoding.polarity import find_turn
 from chestfed.data.images.levels import Levels, Stored, has_colors, picture_levels
 
@@ -51,7 +51,7 @@ class Film(NamedTuple):
     """A decoded DICOM file."""
 
     gray: np.ndarray  #: gray levels uint8 `[h, w]`, air dark, padding black, head up
-    window: Window  #: whether its window was used, is absent, or is unusable
+    window: WindowUse  #: whether its window was used, is absent, or is unusable
     turned: bool  #: rotated or mirrored
     misoriented: bool  #: not rotated, because the picture contradicts its Patient Orientation
     extent: tuple[float, float]  #: height and width of the image in pixels of `gray`, see `Decoded`
@@ -78,7 +78,7 @@ def decode_dicom(path: Path, stored: Stored, levels: Levels, least: int | None =
         extent = _read_integer(dataset, "Rows") / scale, _read_integer(dataset, "Columns") / scale
         pixels = _read_pixels(dataset) if reduced is None else reduced
         if pixels.ndim == 3:
-            gray, window = picture_levels(_remove_color(pixels), levels, None), Window.USED
+            gray, window = picture_levels(_remove_color(pixels), levels, None), WindowUse.USED
         else:
             gray, window = make_gray(pixels, dataset, levels, find_shutter(dataset, pixels.shape))
         gray = _make_pixels_square(gray, read_pixel_aspect(dataset))
