@@ -62,7 +62,7 @@ def _working_folder_first() -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedModule:
     """A plug-in's module as it was imported: from which working folder, its files' states, and its code's identity."""
 
     module: ModuleType
@@ -77,10 +77,10 @@ class Loaded:
         return self.folder == Path.cwd() or _place(self.module.__name__) == getattr(self.module, "__file__", None)
 
 
-_loaded: dict[str, Loaded] = {}
+_loaded: dict[str, LoadedModule] = {}
 
 
-def load_module(name: str, module: str) -> Loaded:
+def load_module(name: str, module: str) -> LoadedModule:
     """Import a plug-in's module; again if its files have changed, so that what runs is what is identified."""
     allowed = _allowed.get()
     if ":" in name and allowed is not None and name not in allowed:
@@ -109,7 +109,7 @@ def load_module(name: str, module: str) -> Loaded:
             why = f"{type(error).__name__}: {error}{advice}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
         sources = [] if is_released(imported) else find_sources(imported).values()
-        _loaded[module] = Loaded(imported, Path.cwd(), _states(sources), identify_code(imported))
+        _loaded[module] = LoadedModule(imported, Path.cwd(), _states(sources), identify_code(imported))
         return _loaded[module]
 
 

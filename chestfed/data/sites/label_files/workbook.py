@@ -36,7 +36,7 @@ _NO_VALUE: Final = re.compile(  # in an ods
 
 
 @dataclass
-class _Scan:
+class _SheetGaps:
     """Hidden rows of a sheet, and cells (row and column, from 0) without a value; calamine tells neither."""
 
     hidden: set[int] = field(default_factory=set)
@@ -78,7 +78,7 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
     return alike
 
 
-def _read_sheet(book: CalamineWorkbook, name: str, label: str, header_row: int, scan: _Scan | None) -> Sheet:
+def _read_sheet(book: CalamineWorkbook, name: str, label: str, header_row: int, scan: _SheetGaps | None) -> Sheet:
     """The text of a sheet; what is merged with its header is left as it is."""
     sheet = book.get_sheet_by_name(name)
     if sheet.total_height > _MOST_ROWS or sheet.total_width > _MOST_COLUMNS:
@@ -125,7 +125,7 @@ def _fill_merged(ranges: list[Any], columns: list[list[str | None]], names: list
     ]
 
 
-def _scan(data: bytes) -> dict[str, _Scan]:
+def _scan(data: bytes) -> dict[str, _SheetGaps]:
     """The sheets by name; none of an ods, which is refused where a cell lacks a value.
 
     Raises `UnreadableError` if a cell is where Excel has none, the cells hold more text than a table, or formulas of an
@@ -133,7 +133,7 @@ def _scan(data: bytes) -> dict[str, _Scan]:
     """
     try:
         if not data.startswith(b"PK"):
-            return {name: _Scan(empty=places) for name, places in find_xls_errors(data).items()}
+            return {name: _SheetGaps(empty=places) for name, places in find_xls_errors(data).items()}
         with zipfile.ZipFile(io.BytesIO(data)) as parts:
             if sum(part.file_size for part in parts.infolist()) > limits.LARGEST:
                 raise UnreadableError(*TOO_LARGE)
@@ -149,7 +149,7 @@ def _scan(data: bytes) -> dict[str, _Scan]:
                 for _, part in _iterate_elements(parts, f"xl/_rels/{main}.rels", "Relationship")
             }
             if main == "workbook.bin":
-                return {name: _Scan(empty=places) for name, places in find_xlsb_errors(parts, targets).items()}
+                return {name: _SheetGaps(empty=places) for name, places in find_xlsb_errors(parts, targets).items()}
             listed = [part.attrib for _, part in _iterate_elements(parts, "xl/workbook.xml", "sheet")]
             lengths = _measure_texts(parts) if "xl/sharedStrings.xml" in names else []
             places = {
@@ -175,8 +175,8 @@ def _measure_texts(parts: zipfile.ZipFile) -> list[int]:
     return [sum(map(len, text.itertext())) for _, text in _iterate_elements(parts, "xl/sharedStrings.xml", "si")]
 
 
-def _scan_sheet(parts: zipfile.ZipFile, path: str, lengths: list[int]) -> _Scan:
-    scan, row, column, letters, right = _Scan(), 0, 0, 0, 0
+def _scan_sheet(parts: zipfile.ZipFile, path: str, lengths: list[int]) -> _SheetGaps:
+    scan, row, column, letters, right = _SheetGaps(), 0, 0, 0, 0
     empty: list[int] = []
     for kind, element in _iterate_elements(parts, path, "row", "c"):
         if kind == "c":

@@ -12,7 +12,7 @@ import pandas as pd
 
 from chestfed.core.console import plural
 from chestfed.data.sites.reader import BLANK, NEGATIVE, POSITIVE, STRENGTH, UNCERTAIN, UNLABELLED
-from chestfed.data.sites.tables.melt import Long
+from chestfed.data.sites.tables.melt import LongFindings
 from chestfed.data.sites.tables.rows import TableRows
 
 #: Raw findings by strength; a disease that is not mentioned is weaker than all.
@@ -40,7 +40,7 @@ class _Readings:
         return np.maximum.reduceat(ranks[self.order], self.starts) if len(self.starts) else ranks[:0]
 
 
-def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
+def combine(rows: TableRows, long: LongFindings, of_image: np.ndarray, images: int) -> dict[str, np.ndarray]:
     """Findings int8 `[images]` per disease; `of_image` is the image of each row, int `[n]`."""
     config = rows.source.config
     chosen = _choose_readers(rows, long, of_image)
@@ -79,7 +79,7 @@ def combine(rows: TableRows, long: Long, of_image: np.ndarray, images: int) -> d
 class _Flags:
     """Statements of each reading's terms on diseases that they do not name; all bool `[r]`."""
 
-    def __init__(self, long: Long, readings: _Readings) -> None:
+    def __init__(self, long: LongFindings, readings: _Readings) -> None:
         def flag(which: Sequence[bool]) -> np.ndarray:
             return readings.strongest(np.array(which, dtype=bool)[long.meaning])
 
@@ -91,7 +91,7 @@ class _Flags:
         self.unread = flag(vague) | ~flag([meaning is not None for meaning in meanings])
 
 
-def _group(long: Long, of_image: np.ndarray) -> _Readings:
+def _group(long: LongFindings, of_image: np.ndarray) -> _Readings:
     key = of_image[long.place] * (len(long.readers) + 1) + long.reader + 1
     order = np.argsort(key, kind="stable")
     _, starts = np.unique(key[order], return_index=True)
@@ -100,7 +100,7 @@ def _group(long: Long, of_image: np.ndarray) -> _Readings:
 
 
 def _read_disease(
-    rows: TableRows, long: Long, readings: _Readings, flags: _Flags, disease: str
+    rows: TableRows, long: LongFindings, readings: _Readings, flags: _Flags, disease: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The finding of each reading, int8 `[r]`, and whether it is called both present and absent, bool `[r]`."""
     table = [meaning.findings.get(disease) if meaning is not None else None for meaning in long.meanings]
@@ -143,7 +143,7 @@ def _look_at_columns(
         rows.source.remarks.append(f"{name}: {text}, and others are empty")
 
 
-def _choose_readers(rows: TableRows, long: Long, of_image: np.ndarray) -> np.ndarray:
+def _choose_readers(rows: TableRows, long: LongFindings, of_image: np.ndarray) -> np.ndarray:
     """Which annotators count by `table.raters`, bool `[readers + 1]`, the last for none; wrong ones are problems."""
     rule, names = rows.table.raters, long.readers
     if not names:
@@ -163,7 +163,7 @@ def _choose_readers(rows: TableRows, long: Long, of_image: np.ndarray) -> np.nda
 
 
 def _remark_on_terms(
-    rows: TableRows, long: Long, readings: _Readings, flags: _Flags, findings: Mapping[str, np.ndarray]
+    rows: TableRows, long: LongFindings, readings: _Readings, flags: _Flags, findings: Mapping[str, np.ndarray]
 ) -> None:
     """Remark on what the labels do not show: findings that wait for a meaning, and where negatives come from."""
     source, total = rows.source, len(readings.image)

@@ -13,7 +13,7 @@ import pandas as pd
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.tables.dicom_headers import read_elements
-from chestfed.data.sites.tables.image_paths import Placed, normalize_root
+from chestfed.data.sites.tables.image_paths import PlacedImages, normalize_root
 from chestfed.data.sites.tables.rows import TableRows
 from chestfed.data.sites.tables.schema import Images
 
@@ -59,7 +59,7 @@ def find_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarra
     return other
 
 
-def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Placed]:
+def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, PlacedImages]:
     """A row per image, with the elements as columns, and where the images are.
 
     A row without an image, a value that images of several patients have, and a row that says another patient than the
@@ -92,10 +92,10 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
     paths = headers["image"].to_numpy(dtype=object)[places].tolist()
     prefixes = sorted(map(normalize_root, images.roots), key=len, reverse=True)
     below = [path.removeprefix(next(prefix for prefix in prefixes if path.startswith(prefix))) for path in paths]
-    return frame, Placed.find(paths, below, folders)
+    return frame, PlacedImages.find(paths, below, folders)
 
 
-def add_elements(rows: TableRows, frame: pd.DataFrame, placed: Placed, folders: Folders) -> pd.DataFrame:
+def add_elements(rows: TableRows, frame: pd.DataFrame, placed: PlacedImages, folders: Folders) -> pd.DataFrame:
     """The frame with the elements of the headers of its images as columns; missing without a DICOM file."""
     images, elements = placed.images, rows.table.images.elements
     names = list_dicoms(images, folders)

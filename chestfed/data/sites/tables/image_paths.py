@@ -47,7 +47,7 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedImages:
     """Where the images of `n` rows are."""
 
     images: pd.Series  #: paths relative to the site's root
@@ -58,13 +58,13 @@ class Placed:
     ambiguous: np.ndarray
 
     @classmethod
-    def find(cls, images: Sequence[str], below: Sequence[str], folders: Folders) -> Placed:
+    def find(cls, images: Sequence[str], below: Sequence[str], folders: Folders) -> PlacedImages:
         """Images that exist, by their paths, and these paths below one of the roots."""
         strays = np.array([folders.strays(path) for path in images], dtype=bool)
         return cls(pd.Series(images, dtype=object), pd.Series(below, dtype=object), strays, np.zeros(len(images), bool))
 
 
-def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Placed:
+def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> PlacedImages:
     """Where the images are whose paths below one of the roots are `paths`.
 
     A path is below the first root that holds the file, or below the first of all; that is so without `folders` too.
@@ -73,7 +73,7 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
     first = prefixes[0] + paths
     strays, ambiguous = np.zeros(len(paths), dtype=bool), np.zeros(len(paths), dtype=bool)
     if folders is None:
-        return Placed(first, paths, strays, ambiguous)
+        return PlacedImages(first, paths, strays, ambiguous)
     chosen, below = first.to_numpy(dtype=object, copy=True), paths.to_numpy(dtype=object, copy=True)
     safe = (paths.notna() & ~leaves_root(paths)).to_numpy(dtype=bool)
     names = paths.tolist()
@@ -95,10 +95,14 @@ def in_roots(paths: pd.Series, images: Images, folders: Folders | None) -> Place
                     break
         strays[place] = folders.strays(chosen[place])
     index = paths.index
-    return Placed(pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous)
+    return PlacedImages(
+        pd.Series(chosen, index, dtype=object), pd.Series(below, index, dtype=object), strays, ambiguous
+    )
 
 
-def place_in_folders(file: TableRows, roles: Mapping[str, str | None], folders: Folders) -> tuple[pd.DataFrame, Placed]:
+def place_in_folders(
+    file: TableRows, roles: Mapping[str, str | None], folders: Folders
+) -> tuple[pd.DataFrame, PlacedImages]:
     """A row per image in the folders that the rows name, and their places; a folder without any is a problem."""
     names = image_names(file.frame, file.table.images, roles)
     outside, empty = leaves_root(names).to_numpy(dtype=bool), names.isna().to_numpy(dtype=bool)
@@ -120,10 +124,10 @@ def place_in_folders(file: TableRows, roles: Mapping[str, str | None], folders: 
     without = ~np.isin(np.arange(len(names)), rows) & ~outside & ~empty
     advice = "add the images, or set rows.missing_image: drop in the site's YAML"
     file.report(MISSING_IMAGE, without, "no image is in the folder of this row", advice)
-    return file.frame.iloc[rows].reset_index(drop=True), Placed.find(paths, below, folders)
+    return file.frame.iloc[rows].reset_index(drop=True), PlacedImages.find(paths, below, folders)
 
 
-def report_archives(file: TableRows, placed: Placed, folders: Folders) -> None:
+def report_archives(file: TableRows, placed: PlacedImages, folders: Folders) -> None:
     """Note each zip file in the site's root if none of the images is on the disk."""
     archives = sorted(Path(folders.root).glob("*.[zZ][iI][pP]"))
     if not archives or any(folders.holds(path) for path in placed.images if isinstance(path, str)):

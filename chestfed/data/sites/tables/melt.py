@@ -31,7 +31,7 @@ PERCENT: Final = re.compile(r"([+-]?\d+(?:[.,]\d+)?)\s*(%?)")
 
 
 @dataclass(frozen=True)
-class Long:
+class LongFindings:
     """Findings in long form: row `place` says, by annotator `reader`, what `meanings[meaning]` means."""
 
     place: np.ndarray  #: the row of the table, int64 `[m]`
@@ -48,7 +48,7 @@ class Long:
         return bool(self.readers)
 
 
-def melt(rows: TableRows, values: Values) -> Long:
+def melt(rows: TableRows, values: Values) -> LongFindings:
     """The findings of all rows; unknown values are collected in `values`."""
     readers, of_row = _factorize_readers(rows)
     if not rows.table.has_terms():
@@ -71,7 +71,9 @@ def melt(rows: TableRows, values: Values) -> Long:
     table.note_unknown(place, flat)
     named = (parse_meaning(code.meaning) for code in values.codes if code.kind == FINDING and code.is_known)
     present = frozenset(name for meaning in named for name, state in meaning.findings.items() if state != NEGATIVE)
-    return Long(place, flat, of_row[place], table.meanings, np.array(table.waiting, dtype=bool), readers, present)
+    return LongFindings(
+        place, flat, of_row[place], table.meanings, np.array(table.waiting, dtype=bool), readers, present
+    )
 
 
 class _Meanings:
@@ -126,7 +128,7 @@ def _apply(meaning: Meaning, label: str | None) -> Meaning:
     return Meaning({name: opposite[int(code)] for name, code in meaning.findings.items()})
 
 
-def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: np.ndarray) -> Long:
+def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: np.ndarray) -> LongFindings:
     """A column per finding, and perhaps per annotator: `labels` of the site name them."""
     config, headers = rows.source.config, [str(name) for name in rows.frame.columns]
     sources: dict[str, dict[str, None]] = {}
@@ -160,7 +162,7 @@ def _melt_columns(rows: TableRows, values: Values, readers: list[str], of_row: n
         meanings += [Meaning(dict.fromkeys(diseases, _CODES[label or MISSING])) for label in labels]
     waiting = np.zeros(len(meanings), dtype=bool)
     place, meaning, reader = (np.concatenate(parts) for parts in (places, flat, of_reader))
-    return Long(place, meaning, reader, meanings, waiting, readers, frozenset(config.diseases))
+    return LongFindings(place, meaning, reader, meanings, waiting, readers, frozenset(config.diseases))
 
 
 def _find_threshold(rows: TableRows, diseases: Mapping[str, None]) -> float | None:

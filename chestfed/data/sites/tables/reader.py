@@ -26,7 +26,7 @@ from chestfed.data.sites.tables.dicom_headers import FILES, read_headers
 from chestfed.data.sites.tables.findings import combine
 from chestfed.data.sites.tables.image_headers import add_elements, join_headers
 from chestfed.data.sites.tables.image_paths import (
-    Placed,
+    PlacedImages,
     image_names,
     in_roots,
     place_in_folders,
@@ -124,7 +124,7 @@ def _read_images(source: Source, table: TableFormat, values: Values) -> pd.DataF
     rows = _filter(TableRows(source, FILES if elements else "images", table, frame), values, elements=False)
     frame, folders = rows.frame, Folders(source.root)
     images = frame["image"].tolist()
-    return _assemble(rows, values, Placed.find(images, images, folders), None)
+    return _assemble(rows, values, PlacedImages.find(images, images, folders), None)
 
 
 def _list_images(source: Source) -> pd.DataFrame | None:
@@ -149,7 +149,7 @@ def _filter(rows: TableRows, values: Values, *, elements: bool) -> TableRows:
     return rows
 
 
-def _assemble(rows: TableRows, values: Values, placed: Placed, split: str | None) -> pd.DataFrame:
+def _assemble(rows: TableRows, values: Values, placed: PlacedImages, split: str | None) -> pd.DataFrame:
     """The raw rows of a table whose images are placed: one per row, or per image where it has several rows."""
     text, advice = "the image's path goes through a link out of the site's root", "put the images below the root"
     rows.report("path outside the root", placed.strays, text, advice)
