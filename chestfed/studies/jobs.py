@@ -24,7 +24,7 @@ from chestfed.core.processes.workers import WorkerContext, end_with_parent
 from chestfed.learning.engines.declaration import IN_PROCESS
 from chestfed.studies.running import Executor, Job, Studies, refuse_failed, train
 from chestfed.studies.training.assemble import Deployment
-from chestfed.studies.training.reporting import Reporters, Steps, current, warn
+from chestfed.studies.training.reporting import Reporters, StepReporter, current, warn
 from chestfed.studies.training.run import StudyResult, run_study, train_k
 
 #: A job's label; a bar to show, or a warning; and how it ended: "" is well, None: it has not.
@@ -64,7 +64,7 @@ def refuse_engine(studies: Studies) -> None:
         raise ConfigError(text)
 
 
-class _Sender(Steps):
+class _Sender(StepReporter):
     """Sends what has progressed to the command's process."""
 
     def __init__(self, label: str, messages: Queue[_Message]) -> None:

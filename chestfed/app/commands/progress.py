@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from chestfed.core.console import say
 from chestfed.core.output import output
-from chestfed.studies.training.reporting import Steps
+from chestfed.studies.training.reporting import StepReporter
 
 if TYPE_CHECKING:
     from chestfed.results.tables.frames import Results, Row
@@ -105,7 +105,7 @@ def _clock_text(seconds: float) -> str:
     return f"{minutes}:{rest:02d}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}"
 
 
-class Bars(StepBars, Steps):
+class Bars(StepBars, StepReporter):
     """Progress bars of a study, and what it notes."""
 
     name = "the progress display"

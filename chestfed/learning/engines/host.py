@@ -87,7 +87,7 @@ class Snapshot:
 
 
 @dataclass
-class Run:
+class TurnWork:
     """Work of a client from a turn on, `state` being the algorithm's there."""
 
     state: Record | None
@@ -222,9 +222,9 @@ class Host:
         return Snapshot(state, tuple(self.client.positions()), self.stage, self.client.memory)
 
     @contextmanager
-    def running(self, turn: int, buffers: Tensor, shared: Tensor = requests.NOTHING) -> Iterator[Run]:
+    def running(self, turn: int, buffers: Tensor, shared: Tensor = requests.NOTHING) -> Iterator[TurnWork]:
         """The client at a turn, in training with these buffers; afterwards the counts of what it computed."""
-        client, run = self.client, Run(self._state_at(turn))
+        client, run = self.client, TurnWork(self._state_at(turn))
         client.memory = client.memory.clone() if client.memory.numel() else client.memory  # that of the turn stays
         gradients, images = client.gradients_computed, client.images_seen
         with client.training(buffers, shared):

@@ -39,7 +39,7 @@ class Compression(StrictModel):
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedUpdate:
     """An update with the numbers that are sent in place of each tensor, and what says where or how large they are.
 
     `places` are numbers of entries (top_k, int32), or the scale `[1]` (8_bits, where values are int8). A tensor that
@@ -80,7 +80,7 @@ class Compressed(Step):
         left: Record = from_named_tensors(message, zeros)
         return left
 
-    def at_client(self, update: Any, message: Any, kept: Any, draw: Draw) -> tuple[Encoded, Any]:
+    def at_client(self, update: Any, message: Any, kept: Any, draw: Draw) -> tuple[EncodedUpdate, Any]:
         sent, errors, generator = named_tensors(message), named_tensors(kept), draw()
         values, places = dict[str, Tensor](), dict[str, Tensor]()
         for name, part in named_tensors(update).items():
@@ -96,19 +96,19 @@ class Compressed(Step):
                 errors[name] = left.view(part.shape)
             else:
                 values[name], places[name] = _round(change, generator)
-        encoded = Encoded(from_named_tensors(update, values), from_named_tensors(update, places))
+        encoded = EncodedUpdate(from_named_tensors(update, values), from_named_tensors(update, places))
         return encoded, from_named_tensors(kept, errors)
 
     def at_server(self, arrived: Arrived) -> Arrived:
         parts = [
             replace(part, update=self.decode(arrived.before.update, part.update))
-            if isinstance(part.update, Encoded)
+            if isinstance(part.update, EncodedUpdate)
             else part
             for part in arrived.parts
         ]
         return replace(arrived, parts=parts)
 
-    def decode(self, message: Any, update: Encoded) -> Any:
+    def decode(self, message: Any, update: EncodedUpdate) -> Any:
         """The update as the algorithm's server takes it."""
         sent, places = named_tensors(message), named_tensors(update.places)
         decoded = {}

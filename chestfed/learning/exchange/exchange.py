@@ -17,7 +17,7 @@ STEPS: Final[Catalogue[StepSpec]] = Catalogue("step", "chestfed.steps", StepSpec
 
 
 @dataclass(frozen=True)
-class Kept:
+class StatesAtClient:
     """A client's state where steps keep something: the rule's own, and that of every step."""
 
     rule: Any
@@ -72,21 +72,21 @@ class Exchange:
             return own
         message = rule.message(rule.start_stage(point))
         kept = tuple(step.start_client(message) for step in self.steps)
-        return Kept(own, kept) if any(map(named_tensors, kept)) else own
+        return StatesAtClient(own, kept) if any(map(named_tensors, kept)) else own
 
     @staticmethod
     def own_state(state: Any) -> Any:
         """The rule's part of a client's state."""
-        return state.rule if isinstance(state, Kept) else state
+        return state.rule if isinstance(state, StatesAtClient) else state
 
     def local_round(self, rule: Any, message: Any, state: Any, oracle: Any) -> tuple[Any, Record]:
         """The rule's local round at a client: what is sent, and its new state."""
         update, own = rule.local_round(message, self.own_state(state), oracle)
-        kept = list(state.steps) if isinstance(state, Kept) else [Stateless()] * len(self.steps)
+        kept = list(state.steps) if isinstance(state, StatesAtClient) else [Stateless()] * len(self.steps)
         for number, step in reversed(list(enumerate(self.steps))):
             draw = partial(_stream, oracle, step.key)
             update, kept[number] = step.at_client(update, message, kept[number], draw)
-        return update, Kept(own, tuple(kept)) if isinstance(state, Kept) else own
+        return update, StatesAtClient(own, tuple(kept)) if isinstance(state, StatesAtClient) else own
 
     def start_server(self, point: Point) -> tuple[Record, ...]:
         """States that the steps keep at the server from the start of a stage."""

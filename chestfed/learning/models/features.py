@@ -86,7 +86,7 @@ class FeatureOptions(ModelOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class Frozen:
+class FrozenNetwork:
     """A network whose features are taken."""
 
     module: nn.Module  #: in evaluation mode
@@ -137,7 +137,7 @@ class FeatureHead(nn.Module):
 
     digest: Tensor
 
-    def __init__(self, frozen: Frozen, hidden: int, outputs: int) -> None:
+    def __init__(self, frozen: FrozenNetwork, hidden: int, outputs: int) -> None:
         super().__init__()
         self._frozen = (frozen,)  # in a tuple, where torch does not look for parameters
         self.hidden = nn.Linear(frozen.width, hidden) if hidden else None
@@ -160,7 +160,7 @@ class FeatureHead(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
 
-def load_frozen(options: FeatureOptions) -> Frozen:
+def load_frozen(options: FeatureOptions) -> FrozenNetwork:
     """The network whose features are taken; loaded once per process.
 
     Raises
@@ -175,7 +175,7 @@ def load_frozen(options: FeatureOptions) -> Frozen:
 
 
 @lru_cache(maxsize=4)
-def _load(text: str, _: object) -> Frozen:
+def _load(text: str, _: object) -> FrozenNetwork:
     from chestfed.learning.models.building import MODELS, build_model, find_classifier
 
     options = FeatureOptions.model_validate_json(text)
@@ -200,7 +200,7 @@ def _load(text: str, _: object) -> Frozen:
     code = f"{network.name} {MODELS.digest(network.name)} {options.channels} {options.range}"
     digest = _digest(module, code)
     module.eval().requires_grad_(False)
-    return Frozen(module, layer, int(width), digest, options, header.get("preprocess"))
+    return FrozenNetwork(module, layer, int(width), digest, options, header.get("preprocess"))
 
 
 def _open_model_file(path: Path) -> tuple[ModelOptions, dict[str, Tensor], dict[str, Any]]:

@@ -43,7 +43,7 @@ History = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Points:
+class ScoredPoints:
     """Points that are scored: `local` has those of clients that have their own, `common` is for all other images."""
 
     common: Point
@@ -145,14 +145,14 @@ class Training:
         self.state = self.engine.start_stage(start.point, start.buffers, start.turns, start.shared)
         return ends
 
-    def locate(self, point: Point) -> Points:
+    def locate(self, point: Point) -> ScoredPoints:
         """Points that are scored, given the server's point."""
         local = self.engine.local_points(self.state, point)
         if not local or Can.SERVER_POINT in self.settings.spec.can:
-            return Points(point, local)
+            return ScoredPoints(point, local)
         weights = dict(zip(self.federation.names, self.federation.weights, strict=True))
         share = sum(weights[name] for name in local)  # others have left
-        return Points(mean_point(list(local.values()), [weights[name] / share for name in local]), local)
+        return ScoredPoints(mean_point(list(local.values()), [weights[name] / share for name in local]), local)
 
     def save(self, path: Path, part: Part) -> None:
         """Write all that the next round needs."""
@@ -188,7 +188,7 @@ class Trained:
     outputs: Outputs
     history: History
     network: FlatModule
-    points: Points | None = None
+    points: ScoredPoints | None = None
     buffers: Tensor | None = None
 
 
@@ -245,7 +245,7 @@ def train_federated(
     evaluated, resumed = frozenset(experiment.pipeline.evaluated_rounds), file.exists()
     training = begin_training(experiment, k, pretrained, deployment, begins=not resumed)
 
-    def score(points: Points, buffers: Tensor) -> Outputs:
+    def score(points: ScoredPoints, buffers: Tensor) -> Outputs:
         return score_points(experiment, deployment, training.network, points, buffers)
 
     if resumed:
@@ -261,7 +261,7 @@ def train_federated(
                 outputs = score(training.locate(point), training.state.buffers)
                 entry |= {"auc": test.aucs(outputs), "mean_auc": test.mean_auc(outputs)}
             for name, end in ends.items():
-                entry[f"auc_of_{name}"] = test.mean_auc(score(Points(end.point), end.buffers))
+                entry[f"auc_of_{name}"] = test.mean_auc(score(ScoredPoints(end.point), end.buffers))
             if ends and (rule := training.settings.stage_output) != "algorithm":
                 entry[f"auc_of_{rule}"] = entry["mean_auc"]
             training.history.append(entry)
@@ -277,7 +277,7 @@ def train_federated(
 
 
 def score_points(
-    experiment: Experiment, deployment: Deployment, network: FlatModule, points: Points, buffers: Tensor
+    experiment: Experiment, deployment: Deployment, network: FlatModule, points: ScoredPoints, buffers: Tensor
 ) -> Outputs:
     """The test set with these points and buffers: of several hospitals each with its own."""
     test = experiment.test

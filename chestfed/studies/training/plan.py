@@ -36,7 +36,7 @@ _SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
 
 
 @dataclass(frozen=True)
-class Counted(ClientCounts):
+class ImageCounts(ClientCounts):
     """One client, or the test set: images, training rows (with repeats), positive and negative images per disease."""
 
     images: int
@@ -73,8 +73,8 @@ class StudyPlan:
 
     label: str
     pipeline: Pipeline
-    clients: tuple[Counted, ...]
-    test: Counted
+    clients: tuple[ImageCounts, ...]
+    test: ImageCounts
     origin: Origin
     decode_seconds: float
     timings: Timings
@@ -149,10 +149,10 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
     """Count what this study would do; of sites labels are read, and no image."""
     if experiment.sites:
         parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
-        clients = [Counted.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in parts]
+        clients = [ImageCounts.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in parts]
     else:
         clients = [
-            Counted.of(client.name, client.labels, client.repeats, client.classes) for client in experiment.clients
+            ImageCounts.of(client.name, client.labels, client.repeats, client.classes) for client in experiment.clients
         ]
     tests, hospitals = experiment.select_scored()
     scored = np.concatenate([table.labels() for table in tests.values()] or [experiment.test.labels])
@@ -163,7 +163,7 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
         label,
         experiment.pipeline,
         tuple(clients),
-        Counted.of("test set", scored, np.ones(len(scored), np.int64)),
+        ImageCounts.of("test set", scored, np.ones(len(scored), np.int64)),
         experiment.origin,
         _estimate_decoding(experiment),
         timings,

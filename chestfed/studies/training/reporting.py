@@ -124,7 +124,7 @@ class Reporter:
         """A search for settings has tried one; `reused`: in an earlier start."""
 
 
-class Steps(Reporter):
+class StepReporter(Reporter):
     """Turns the events of a study into steps that have progressed."""
 
     def drawing(self, done: int, total: int) -> None:

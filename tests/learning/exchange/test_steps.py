@@ -19,7 +19,7 @@ from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.variables import Point, named_tensors
 from chestfed.learning.exchange.aggregation import RobustMean
 from chestfed.learning.exchange.compression import Compressed
-from chestfed.learning.exchange.exchange import Exchange, Kept, list_fields
+from chestfed.learning.exchange.exchange import Exchange, StatesAtClient, list_fields
 from chestfed.learning.exchange.server_optimizer import Optimized
 from chestfed.learning.exchange.statistics import Statistics
 from chestfed.learning.exchange.step import Arrived, Package, Step
@@ -64,7 +64,7 @@ def test_places_give_the_order() -> None:
 
 
 def test_state_is_bare_where_no_step_keeps() -> None:
-    assert not isinstance(Exchange((Compressed(0.0), Optimized("adam", 0.1))).start_client(RULE, START), Kept)
+    assert not isinstance(Exchange((Compressed(0.0), Optimized("adam", 0.1))).start_client(RULE, START), StatesAtClient)
     kept = Exchange((Compressed(0.5),)).start_client(RULE, START)
     assert list(named_tensors(kept, "client.0")) == ["client.0.step.0.primal", "client.0.step.0.dual"]
     assert Exchange.own_state(kept) == RULE.start_client(START)

@@ -11,7 +11,7 @@ from chestfed.core.bundled import bundled
 from chestfed.data.sites import load_site_config, open_site
 from chestfed.data.sites.stats import dataset_table
 from chestfed.data.sites.table import LabelCounts, count_labels
-from chestfed.studies.training.plan import Counted
+from chestfed.studies.training.plan import ImageCounts
 
 
 def test_an_image_counts_once_in_every_table(tiny_study: Path) -> None:
@@ -26,7 +26,7 @@ def test_an_image_counts_once_in_every_table(tiny_study: Path) -> None:
     assert (shown["positives"], shown["negatives"]) == (positives, negatives)
     assert shown["prevalence"] == positives / (positives + negatives) < train.positive_ratios()[0]
     assert dataset_table([train])["cardiomegaly"][0] == shown["prevalence"]
-    planned = Counted.of("chexpert", train.labels(), repeats)
+    planned = ImageCounts.of("chexpert", train.labels(), repeats)
     assert (planned.positives[0], planned.negatives[0], planned.rows) == (positives, negatives, repeats.sum())
 
 

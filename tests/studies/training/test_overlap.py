@@ -19,7 +19,7 @@ from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.training.data.experiment import Experiment, load_images
-from chestfed.studies.training.data.overlap import Shared
+from chestfed.studies.training.data.overlap import SiteOverlap
 from chestfed.studies.training.data.sites import TEST, TRAIN, UNUSED, StudySite
 from tests.cases import assert_refused
 from tests.studies.training.test_held_out import PIPELINE
@@ -105,7 +105,7 @@ def test_scored_images_stay(tmp_path: Path) -> None:
 def test_declared_patient_names_compared(tmp_path: Path) -> None:
     north, south = site(tmp_path, "one", patients="p"), site(tmp_path, "two", patients="p")
     declared = {"same_patient_ids": [["one", "two"]]}
-    shared = (Shared(("one", "two"), 0, 2, 4),)
+    shared = (SiteOverlap(("one", "two"), 0, 2, 4),)
     with assert_refused(ConfigError, "shared patients", shared=shared):
         load(tmp_path, north, south, **declared)
     three = site(tmp_path, "three", patients="q")

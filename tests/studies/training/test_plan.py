@@ -18,7 +18,7 @@ from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
-from chestfed.studies.training.plan import Counted, StudyPlan, propose_settings
+from chestfed.studies.training.plan import ImageCounts, StudyPlan, propose_settings
 from tests.cases import each
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
@@ -51,7 +51,7 @@ def test_features_count_once_per_image() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", FEATURES).resolve()
     timings = costs.time_steps(pipeline, prepare_machine(pipeline.runtime))
     assert timings.feature > 0
-    client = Counted("a", rows=30, positives=(1,), negatives=(1,), images=20)
+    client = ImageCounts("a", rows=30, positives=(1,), negatives=(1,), images=20)
     plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, replace(timings, feature=f)) for f in (0, 7)]
     assert plans[1].feature_seconds == 7 * 40
     assert plans[1].training_seconds - plans[0].training_seconds == pytest.approx(7 * 40)
@@ -91,7 +91,7 @@ def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     pretrain = SimpleNamespace(steps=lambda rows: 100)
     options = Options(name="torchrun")
     pipeline: Any = SimpleNamespace(engine=options, federated=stage_2, pretrain=pretrain, evaluated_rounds=[])
-    client = Counted("a", rows=1, positives=(), negatives=(), images=1)
+    client = ImageCounts("a", rows=1, positives=(), negatives=(), images=1)
     study = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, timings)
     assert (study.stage_1_seconds, study.stage_2_seconds(5)) == (100, 60)
 

@@ -29,7 +29,7 @@ from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
 from chestfed.studies.training.data.features import open_features
-from chestfed.studies.training.data.overlap import Shared, separate_sites
+from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
 from chestfed.studies.training.data.sites import (
     OWN_TEST,
     SCORED,
@@ -63,7 +63,7 @@ class Experiment:
     validation: Mapping[str, TestSet] = field(default_factory=dict)  #: of hospitals, to choose settings on
     digests: Mapping[str, str] = field(default_factory=dict)  #: keyed digest of each client, and of the `test set`
     quarantined: Mapping[str, Sequence[Problem]] = field(default_factory=dict)  #: site -> unreadable images, left out
-    shared: tuple[Shared, ...] = ()
+    shared: tuple[SiteOverlap, ...] = ()
     members: Mapping[int, Sequence[str]] = field(default_factory=dict)  #: K -> its clients, where some have left
 
     def list_clients(self, k: int) -> tuple[ClientData, ...]:
@@ -305,18 +305,18 @@ def load_images(
         if filled.quarantined:
             quarantined[name] = list(filled.quarantined)
     kept = next(iter(images.values())).database.file.parents[1]  # where the first site's images are
-    cuts = {"": Cut(images, places, key)}
+    cuts = {"": StudyImages(images, places, key)}
     separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
     loaded = []
     for experiment in experiments:
         sites, shared = separate(experiment.sites)
         store, digest = open_features(experiment.pipeline, experiment.machine, kept)
-        cut = cuts.setdefault(digest, Cut(images, places, key, store))
+        cut = cuts.setdefault(digest, StudyImages(images, places, key, store))
         loaded.append(_load(replace(experiment, sites=sites, shared=shared, quarantined=quarantined), cut))
     return loaded
 
 
-class Cut:
+class StudyImages:
     """The images of some rows; what several studies have in common is made once."""
 
     def __init__(
@@ -372,7 +372,7 @@ class Cut:
         return self._made[what]
 
 
-def _load(experiment: Experiment, cut: Cut) -> Experiment:
+def _load(experiment: Experiment, cut: StudyImages) -> Experiment:
     """The study with its clients and test sets; of hospitals those of which an image can be read."""
     pipeline, sites = experiment.pipeline, experiment.sites
     own_statistics = pipeline.evaluation.batch_norm == "own" and not isinstance(pipeline.model, FeatureOptions)

@@ -27,7 +27,7 @@ _COLUMNS: Final = ["site", "place", "line", "test", "patient", "digest", "name"]
 
 
 @dataclass(frozen=True)
-class Shared:
+class SiteOverlap:
     """Images and patients that two sites of a study share, and the rows of the study that were left out for it."""
 
     sites: tuple[str, str]
@@ -38,7 +38,7 @@ class Shared:
 
 def separate_sites(
     sites: Sequence[StudySite], take: Callable[[StudySite, np.ndarray], CachedImages], rule: Overlap, key: SiteKey
-) -> tuple[tuple[StudySite, ...], tuple[Shared, ...]]:
+) -> tuple[tuple[StudySite, ...], tuple[SiteOverlap, ...]]:
     """The sites of a study, with rows of patients who are at another site too as unused ones; and what is shared.
 
     `take(site, rows)` has the images of rows of a site.
@@ -110,17 +110,19 @@ def _people(rows: pd.DataFrame, rule: Overlap) -> np.ndarray:
     return np.asarray(connected_components(graph, directed=False)[1])[people]
 
 
-def _count_shared(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) -> Iterator[Shared]:
+def _count_shared(sites: Sequence[str], both: pd.DataFrame, dropped: pd.DataFrame) -> Iterator[SiteOverlap]:
     for first, second in combinations(sites, 2):
         here, there = both[both["site"] == first], both[both["site"] == second]
         patients = set(here["person"]) & set(there["person"])
         if patients:
             pictures = (set(here["digest"]) & set(there["digest"])) - {b""}
             lost = dropped[dropped["site"].isin([first, second]) & dropped["person"].isin(patients)]
-            yield Shared((first, second), len(pictures), len(patients), len(lost.drop_duplicates(["site", "place"])))
+            yield SiteOverlap(
+                (first, second), len(pictures), len(patients), len(lost.drop_duplicates(["site", "place"]))
+            )
 
 
-def _list_shared(shared: Sequence[Shared], both: pd.DataFrame, key: SiteKey) -> Iterator[str]:
+def _list_shared(shared: Sequence[SiteOverlap], both: pd.DataFrame, key: SiteKey) -> Iterator[str]:
     yield "sites of this study share images or patients: what is learned at one is scored or weighted at the other"
     for pair in shared:
         yield f"  {' and '.join(pair.sites)}: {pair.pictures:,} pictures, {pair.patients:,} patients"
