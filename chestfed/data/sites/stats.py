@@ -75,10 +75,11 @@ def render(frame: pd.DataFrame) -> RenderableType:
             missing = {format_title(disease): row[f"{disease}_missing"] for disease in diseases}
             counted = ", ".join(f"{name} {n:,}" for name, n in missing.items() if not pd.isna(n) and n) or "none"
             notes.append(f"{row['title']}, {row['part']}: {row['views']}; missing labels: {counted}")
-    notes.append(
-        "Ratio: positives among labeled images, each counted once; in 'train, repeated' as often as it is in the "
-        "training list. Paper: Table 2 of the CODASCA paper, which counts repeated images."
-    )
+    parts = {str(part) for part in frame["part"]}
+    about = "Ratio: positives among labeled images, each counted once"
+    about += f"; in '{REPEATED}' as often as it is in the training list" * (REPEATED in parts)
+    about += ". Paper: Table 2 of the CODASCA paper, which counts repeated images" * (PAPER in parts)
+    notes.append(f"{about}.")
     shown = text_table(f"{mark}images and positive ratios", ("site", "part"), heads, rows, light=True)
     return Group(shown, Text("\n".join(notes)))
 

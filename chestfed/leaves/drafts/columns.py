@@ -295,7 +295,7 @@ def _propose_date(proposal: Proposal) -> None:
         dates = [n for n in dates if (proposal.frame[n].groupby(proposal.frame[patient]).nunique() > 1).any()]
         answer = dates[0] if len(dates) == 1 else None
     if answer not in (None, NONE):
-        proposal.take("date", str(answer), "dates, compared with the ages by the check")
+        proposal.take("date", str(answer), "dates; the check compares them with ages, where these are known")
 
 
 def _propose_split(proposal: Proposal) -> None:

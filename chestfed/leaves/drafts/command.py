@@ -174,7 +174,8 @@ def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
         say(console, f"{number}. {question.text}", "yellow")
         for answer in question.answers:
             say(console, f"     {answer}")
-    book = f", or enter MEANING and yes in {_name_book(name, out)}," if draft.codes else ""
+    waiting = any(not code.is_known for code in draft.codes)
+    book = f", or for values MEANING and yes in {_name_book(name, out)}," if waiting else ""
     text = f"Add an option for each of {plural(len(draft.questions), 'question')}{book} and run the command again"
     show_answer(console, text, questions=[item.text for item in draft.questions])
 

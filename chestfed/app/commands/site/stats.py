@@ -69,7 +69,7 @@ def site_table(
         Path | None, options.optional(help="Write a contact sheet (PNG): images with their labels.")
     ] = None,
 ) -> None:
-    """Show rows of a site: the image, its view and split, the cells of the label file, the findings and the labels.
+    """Show rows of a site: the image, its view and split, the cells of the label columns, the findings and the labels.
 
     For a radiologist to compare with the images. The output quotes cells and names images: keep it at the site.
 
