@@ -234,7 +234,6 @@ def break_files(folder: Path) -> int:
     return len(bad) + 20
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_broken_file_quotes_no_header(session: Session) -> None:
     """Figures are of what could be read: the other test looks at them."""
