@@ -212,7 +212,7 @@ def _ask_sites(proposal: Proposal, names: Sequence[str]) -> None:
         cells = paths.str.extract(place[0])["site"]
         if are_years(cells.dropna().unique()):
             proposal.notes.append(f"the images' {_WORDS[name]} are years, no centers (else --column site={name})")
-        elif not all(map(name_view, cells.dropna().unique())):
+        elif name == FOLDER or (cells.nunique() <= _FEW and not all(map(name_view, cells.dropna().unique()))):
             parts.append((f"the {_WORDS[name]} of the images", name, cells))
     for what, name, cells in parts:
         split, share = _count_split(proposal, cells)
