@@ -290,34 +290,36 @@ def test_no_patient_or_image_is_in_the_store(home: Path) -> None:
     assert [name for name in names if name in dump and re.search(rf"(?<!\d){re.escape(name)}(?!\d)", dump)] == []
 
 
-def test_repeated_command_records_once(home: Path, client: MlflowClient) -> None:
+@pytest.fixture(scope="module")
+def later(home: Path) -> tuple[Called, MlflowClient]:
+    """A copy of the finished study that MLflow did not know: what its command printed, and its store."""
+    shutil.copytree(home / "runs", home / "later", ignore=shutil.ignore_patterns("mlflow.db*", "mlflow-artifacts"))
+    return study(home, "later"), MlflowClient(*[local_store(home / "later")] * 2)
+
+
+def test_repeated_command_records_once(home: Path, later: tuple[Called, MlflowClient]) -> None:
     def state() -> list[Any]:
-        return sorted((run.info.run_id, run.info.end_time) for run in list_runs(client))
+        return sorted((run.info.run_id, run.info.end_time) for run in list_runs(later[1]))
 
     before = state()
-    result = study(home, "runs")
+    result = study(home, "later")
     assert result.code == 0, result.err
     assert state() == before
 
 
-@pytest.mark.slow
-def test_a_finished_study_is_recorded_later(home: Path, client: MlflowClient) -> None:
-    shutil.copytree(home / "runs", home / "later")
-    (home / "later" / "mlflow.db").unlink()
-    shutil.rmtree(home / "later" / "mlflow-artifacts")
-    result = study(home, "later")
+def test_a_finished_study_is_recorded_later(client: MlflowClient, later: tuple[Called, MlflowClient]) -> None:
+    result, store = later
     assert result.code == 0, result.err
     assert result.out.count("from the earlier run") == 2
-    later = MlflowClient(*[local_store(home / "later")] * 2)
-    for before, after in zip(sorted_by_name(client), sorted_by_name(later), strict=True):
+    for before, after in zip(sorted_by_name(client), sorted_by_name(store), strict=True):
         assert after.info.run_name == before.info.run_name
         assert after.info.status == "FINISHED"
         # The loss of stage 1 is in no run folder.
         assert after.data.metrics == {k: v for k, v in before.data.metrics.items() if k != "pretraining/loss"}
         assert after.data.tags["mlflow.note.content"] == before.data.tags["mlflow.note.content"]
         files = [
-            {artifact.path for artifact in store.list_artifacts(run.info.run_id)}
-            for store, run in ((client, before), (later, after))
+            {artifact.path for artifact in kept.list_artifacts(run.info.run_id)}
+            for kept, run in ((client, before), (store, after))
         ]
         assert files[0] == files[1]
 
