@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chestfed.core.config import StrictModel
+    from chestfed.core.config import NamesFile, StrictModel
     from chestfed.core.errors import ChestfedError, ConfigError, Problem, TrainingError
     from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
@@ -137,6 +137,7 @@ __all__ = [
     "MinMaxOptions",
     "ModelOptions",
     "ModelSpec",
+    "NamesFile",
     "NextBatch",
     "Note",
     "Objective",
@@ -199,7 +200,7 @@ __all__ = [
 
 #: Module -> the names that it gives.
 _MODULES = {
-    "chestfed.core.config": ("StrictModel",),
+    "chestfed.core.config": ("NamesFile", "StrictModel"),
     "chestfed.core.errors": (
         "ChestfedError",
         "ConfigError",

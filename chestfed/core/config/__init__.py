@@ -7,7 +7,15 @@ unknown keys and wrong types.
 
 from __future__ import annotations
 
-from chestfed.core.config.document import Document, NamesFile, StrictModel, check_document, keep_last, load_config
+from chestfed.core.config.document import (
+    Document,
+    NamesFile,
+    StrictModel,
+    check_document,
+    keep_last,
+    load_config,
+    names_file,
+)
 from chestfed.core.config.values import as_path, expand_path, listed
 
 __all__ = [
@@ -20,4 +28,5 @@ __all__ = [
     "keep_last",
     "listed",
     "load_config",
+    "names_file",
 ]

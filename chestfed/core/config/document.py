@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Final, Self, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
 
 from chestfed.core.bundled import bundled
 from chestfed.core.config.mistakes import Location, refuse
@@ -26,9 +27,18 @@ ARGUMENT: Final = "argument pipeline"
 
 @dataclass(frozen=True)
 class NamesFile:
-    """Marks a key whose text names a file of this machine, unless it is one of `words`."""
+    """Mark of a key whose text names a file of this machine, unless it is one of `words`.
+
+    `read` gives what stands in the file: an algorithm's option is replaced by it, for it determines the result.
+    """
 
     words: tuple[str, ...] = ()
+    read: Callable[[Path], object] | None = None
+
+
+def names_file(field: FieldInfo) -> NamesFile | None:
+    """The mark of a key that names a file; None for other keys."""
+    return next((mark for mark in field.metadata if isinstance(mark, NamesFile)), None)
 
 
 class StrictModel(BaseModel):
@@ -53,14 +63,14 @@ class StrictModel(BaseModel):
         moved = dict[str, Any]()
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            marks = [mark for mark in field.metadata if isinstance(mark, NamesFile)]
+            mark = names_file(field)
             if isinstance(value, StrictModel):
 
                 def place_within(key: str, text: str, name: str = name) -> str:
                     return place(f"{name}.{key}", text)
 
                 moved[name] = value.relocate(place_within)
-            elif marks and isinstance(value, str) and value not in marks[0].words:
+            elif mark and isinstance(value, str) and value not in mark.words:
                 moved[name] = place(name, value)
         update = {name: value for name, value in moved.items() if value is not getattr(self, name)}
         return self.model_copy(update=update) if update else self

@@ -15,10 +15,9 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from importlib import metadata
-from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -36,10 +35,6 @@ class Options(StrictModel):
     """Base of every part's options. `name` is the part's name or reference, as in the configuration."""
 
     own_keys: ClassVar[frozenset[str]] = frozenset({"name"})
-
-    #: Keys that may name a file -> what stands in its place, of the text and of how a path is located: the content of a
-    #: file determines a result, not its place.
-    files: ClassVar[Mapping[str, Callable[[str, Callable[[str], Path]], Any]]] = {}
 
     name: str = Field("", description="a built-in name, an installed one, or package.module:Name")
 

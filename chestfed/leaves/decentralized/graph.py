@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from chestfed.plugins import ConfigError, Options
+from chestfed.plugins import ConfigError, NamesFile, Options
 
 #: Graphs that have a name.
 NamedGraph = Literal["ring", "star", "complete"]
@@ -86,11 +86,6 @@ def read_edges(path: Path) -> list[list[int]]:
     return [[i, j] for i, j in sorted(edges)]
 
 
-def read_topology(text: str, locate: Callable[[str], Path]) -> str | list[list[int]]:
-    """The edges in the file that a topology names, if it is none of the named graphs."""
-    return text if text in NAMED_GRAPHS else read_edges(locate(text))
-
-
 def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
     graph = Graph(nodes, tuple(sorted({(min(edge), max(edge)) for edge in edges})))
     reached, frontier = {0}, [0]
@@ -111,9 +106,7 @@ def _checked(nodes: int, edges: Iterable[tuple[int, int]]) -> Graph:
 class DecentralizedOptions(Options):
     """The graph, and which of its edges exchange."""
 
-    files: ClassVar[Mapping[str, Callable[[str, Callable[[str], Path]], Any]]] = {"topology": read_topology}
-
-    topology: NamedGraph | list[Edge] = Field(
+    topology: Annotated[NamedGraph | list[Edge], NamesFile(NAMED_GRAPHS, read_edges)] = Field(
         "ring",
         description="ring, star, complete, a list of edges (pairs of node numbers from 0), or a file with one "
         "edge per line, relative to the pipeline's file and replaced by its edges when read",

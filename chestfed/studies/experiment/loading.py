@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from copy import deepcopy
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from chestfed.core.config import Document, check_document, expand_path, keep_last
+from chestfed.core.config import Document, check_document, expand_path, keep_last, names_file
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
@@ -235,14 +234,15 @@ def _read_option_files(document: Document) -> None:
         if not isinstance(algorithm, dict):
             continue
         try:
-            files = ALGORITHMS.find(get_part_name(algorithm)).options.files
+            fields = ALGORITHMS.find(get_part_name(algorithm)).options.model_fields
         except ConfigError:
             continue  # refused where it is checked
-        for option, read in files.items():
-            where = ("methods", index, "algorithm", option)
+        for option, field in fields.items():
+            mark, text, where = names_file(field), algorithm.get(option), ("methods", index, "algorithm", option)
+            if mark is None or mark.read is None or not isinstance(text, str) or text in mark.words:
+                continue
             try:
-                if isinstance(text := algorithm.get(option), str):
-                    algorithm[option] = read(text, partial(expand_path, base=document.folder(where)))
+                algorithm[option] = mark.read(expand_path(text, document.folder(where)))
             except ConfigError as error:
                 key = ".".join(map(str, where))
                 place = document.place(where)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from chestfed.plugins import Can, Demand, Place, Step, StepSpec
+from chestfed.plugins import Can, Demand, Step, StepSpec
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Mixed(Step):
 
     share: float
     key: ClassVar[str] = "server_mixing"
-    place: ClassVar[Place] = "server"
+    place = "server"
 
     @property
     def demand(self) -> Demand:
