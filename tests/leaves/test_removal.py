@@ -69,9 +69,9 @@ print(json.dumps({"commands": list(words(typer.main.get_command(app))), "catalog
 """
 
 
-def describe(tree: Path) -> dict[str, Any]:
-    """What the suite in this folder has and computes."""
-    command, environment = [sys.executable, "-c", PROGRAM], {**os.environ, "PYTHONPATH": str(tree)}
+def describe(tree: Path, program: str = PROGRAM) -> dict[str, Any]:
+    """The last line that a program prints of the suite in this folder; by default what it has and computes."""
+    command, environment = [sys.executable, "-c", program], {**os.environ, "PYTHONPATH": str(tree)}
     result = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False, env=environment)
     assert result.returncode == 0, result.stderr[-3000:]
     described: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
@@ -79,6 +79,7 @@ def describe(tree: Path) -> dict[str, Any]:
 
 
 def copy_tree(folder: Path) -> Path:
+    """A copy of everything that runs."""
     for name in ("chestfed", "pipelines", "site_configs"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
