@@ -58,7 +58,7 @@ def greet() -> None:
 '''
 
 #: Catalogue -> name of the part, its place in the tree, and its text.
-ADDED: Final = {
+ADDED: Final[dict[str, tuple[str, str, str | Path]]] = {
     "algorithm": ("fedexp", "learning/algorithms/fedexp.py", EXAMPLES / "own_method" / "fedexp.py"),
     "objective": ("focal", "learning/objectives/focal.py", EXAMPLES / "own_method" / "focal.py"),
     "network": ("patches", "learning/models/patches.py", EXAMPLES / "own_method" / "patches.py"),
@@ -76,7 +76,8 @@ pipeline["methods"][0]["server_mixing"] = 0.5
 chestfed.run(pipeline, out="mixed", quiet=True)
 pipeline["methods"] = [{"algorithm": "fedexp", "objective": {"name": "focal", "gamma": 1.0}}]
 added = chestfed.run({**pipeline, "halves": {"share": 0.5}}, out="added", quiet=True)
-print(json.dumps({"reader": reader.name, "answer": added.answer, "studies": len(list(Path("added").glob("*/study.json")))}))
+studies = len(list(Path("added").glob("*/study.json")))
+print(json.dumps({"reader": reader.name, "answer": added.answer, "studies": studies}))
 """
 
 
