@@ -19,7 +19,7 @@ from chestfed.studies.experiment.resolved import shareable
 from chestfed.studies.experiment.rules import build_objective
 from chestfed.studies.training.client_summary import BINS, SAMPLED
 
-#: What leaves of test images, by `leaves.results`.
+#: Data of test images that leave the hospital, by `leaves.results`.
 LEAVES: Final = {
     "scores": "scores and labels, under keyed names",
     "aucs": "AUCs with intervals, and counts",
@@ -63,7 +63,7 @@ def describe(pipeline: Pipeline, name: str, results: str | None = None) -> list[
 
 
 def list_leaving(pipeline: Pipeline, name: str, results: str | None) -> list[str]:
-    """What leaves the hospital `name`, with bytes of the numbers; JSON and envelopes come on top of them."""
+    """List what leaves the hospital `name`, with bytes of the numbers; JSON and envelopes come on top of them."""
     settings, place, j = pipeline.federated, hospitals_in(pipeline).index(name), len(pipeline.tasks)
     role, (d, b) = role_of(pipeline, place), network_sizes(pipeline)
     lines = [

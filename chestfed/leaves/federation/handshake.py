@@ -1,4 +1,4 @@
-"""What server and hospitals compare before the first image is read."""
+"""Fields that server and hospitals compare before the first image is read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chestfed.studies.experiment.resolved import hash_file, identity, plugin_dig
 from chestfed.studies.training.identity import RESULTS_VERSION
 
 _LOCK = "install the locked versions on both sides (requirements/federation.txt): other ones compute other numbers"
-#: What is compared, in this order -> what to do if it differs.
+#: Field, in the order of comparison -> what to do if it differs.
 FIELDS = {
     "chestfed": "install the same version on both sides",
     "results version": "install the same version of chestfed on both sides",
@@ -51,7 +51,7 @@ def versions() -> dict[str, str]:
 
 
 def compare_first(pipeline: Pipeline) -> dict[str, str]:
-    """What is compared before an approval is asked for: no network is built, and no file that is named is opened."""
+    """Collect the fields compared before an approval is asked for: no network is built, no named file is opened."""
     return versions() | {
         "labels": ", ".join(pipeline.tasks),
         "preprocessing": digest(pipeline.preprocess.model_dump(mode="json")),

@@ -159,7 +159,7 @@ def new_secret(path: Path) -> None:
 
 
 def read_secret(path: Path) -> str:
-    """What `new_secret` or `save_key` wrote."""
+    """Read what `new_secret` or `save_key` wrote."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii")

@@ -21,7 +21,7 @@ UNKNOWN, LATER = "unknown: ", "later: "
 
 @dataclass(frozen=True)
 class Parcel:
-    """What is sent: plain values, and numbers."""
+    """Message: plain values, and numbers."""
 
     values: dict[str, Any]
     packed: Packed = field(default_factory=lambda: Packed(b"", {}))
@@ -68,7 +68,7 @@ class Undelivered(ChestfedError):
 
 
 class Line(Protocol):
-    """What carries parcels between the study and its hospitals."""
+    """Carrier of parcels between the study and its hospitals."""
 
     def online(self) -> dict[str, str]:
         """The hospitals that can be reached, by name, each with a mark that changes when its node is started again.

@@ -1,4 +1,4 @@
-"""What server and hospital tell each other besides the requests of stage 2: numbers, by name."""
+"""Values that server and hospital exchange besides the requests of stage 2: numbers, by name."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ Digits = Annotated[str, StringConstraints(pattern="^[0-9a-f]{1,64}$")]
 
 
 class Hardware(StrictModel):
-    """What a hospital computes on."""
+    """Device and threads that a hospital computes with."""
 
     device: Annotated[str, StringConstraints(pattern="^[a-z]{1,16}$")]
     threads: Number
 
 
 class DiseaseCounts(StrictModel):
-    """Of one disease in a `Card`."""
+    """Label counts of one disease in a `Card`."""
 
     positives: Number
     negatives: Number
@@ -44,7 +44,7 @@ class DiseaseCounts(StrictModel):
 
 
 class Card(StrictModel):
-    """What `sites.json` says of a hospital, or of test images; see `chestfed.studies.training.client_summary`."""
+    """Entry of a hospital, or of test images, in `sites.json`; see `chestfed.studies.training.client_summary`."""
 
     name: str
     role: str
@@ -59,7 +59,7 @@ class Card(StrictModel):
 
 
 class Opened(StrictModel):
-    """What a hospital reports of its images; `key`: fingerprint of the key of its keyed names.
+    """Report of a hospital on its images; `key`: fingerprint of the key of its keyed names.
 
     The second card is that of the test images.
     """
@@ -73,7 +73,7 @@ class Opened(StrictModel):
 
 
 class OpenedTest(StrictModel):
-    """What a hospital reports of test images: keyed names, or, if scores stay, how many images and patients."""
+    """Report of a hospital on test images: keyed names, or, if scores stay, the numbers of images and patients."""
 
     key: Digits
     origin: Origin
@@ -85,7 +85,7 @@ class OpenedTest(StrictModel):
 
 
 class StageOne(StrictModel):
-    """How far stage 1 is: its finished steps, and the last mean loss."""
+    """Progress of stage 1: its finished steps, and the last mean loss."""
 
     step: Number
     loss: float
@@ -119,7 +119,7 @@ def read_values(kind: type[Model], values: dict[str, Any], sender: str) -> Model
 
 @dataclass(frozen=True)
 class Counts:
-    """Of a hospital: share of positives per disease, -1 without labels, and of labeled images, float64 `[J]`."""
+    """Shares of a hospital: of positives per disease, -1 without labels, and of labeled images, float64 `[J]`."""
 
     ratios: Tensor
     labeled: Tensor
@@ -131,7 +131,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class TestLabels:
-    """Of the test images: labels float32 `[n, J]`, -1 for missing, and which rows are of one patient, int64 `[n]`."""
+    """Labels of the test images, float32 `[n, J]`, -1 for missing, and numbers of their patients, int64 `[n]`."""
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
 
@@ -157,7 +157,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Beginning:
-    """Of stage 2: the counts of the K hospitals, float64 `[K, J]`, and the network after stage 1."""
+    """Start of stage 2: the counts of the K hospitals, float64 `[K, J]`, and the network after stage 1."""
 
     ratios: Tensor
     labeled: Tensor

@@ -35,7 +35,7 @@ SERVER_FILE, HOSPITAL_FILE = "federation.yaml", "hospital.yaml"
 
 
 class Faults(StrictModel):
-    """What the server does when a hospital is late or gone, or answers what cannot be used: it waits and asks again."""
+    """Reaction of the server to a hospital that is late or gone, or to an unusable answer: it waits and asks again."""
 
     late_after: float = Field(
         600, gt=0, description="seconds after which it is said that a hospital is late; a round of training should fit"
@@ -77,7 +77,7 @@ class FederationFile(StrictModel):
 
 
 class Leaves(StrictModel):
-    """What may leave the hospital, besides what training needs (see docs/deployment.md)."""
+    """Data that may leave the hospital, besides what training needs (see docs/deployment.md)."""
 
     results: Literal["scores", "aucs", "nothing"] | None = Field(
         None,
@@ -98,7 +98,7 @@ _SPAN = r"^([01]\d|2[0-3]):[0-5]\d-([01]\d|2[0-3]):[0-5]\d$"
 
 
 class Policy(StrictModel):
-    """What the hospital demands of a study; enforced here, whatever the server sends."""
+    """Demands of the hospital on a study; enforced here, whatever the server sends."""
 
     approval: Literal["none", "required"] = Field(
         "none",
@@ -224,7 +224,7 @@ class Federation:
 
     @property
     def operator_secret(self) -> Path:
-        """What proves that a request comes from who runs the server."""
+        """Secret that proves that a request comes from who runs the server."""
         return self.folder / "private" / "operator.secret"
 
     @property
@@ -251,7 +251,7 @@ class Hospital:
 
     @property
     def results(self) -> Literal["scores", "aucs", "nothing"]:
-        """What leaves of test images; raises ConfigError if the site YAML, which sets the default, cannot be read."""
+        """Results of test images that leave; raises ConfigError if the site YAML, with the default, cannot be read."""
         if self.file.leaves.results is not None:
             return self.file.leaves.results
         folder = load_site_config(self.path("site")).folder(self.path("data_root"))
@@ -259,7 +259,7 @@ class Hospital:
 
     @property
     def what_leaves(self) -> str:
-        """What this hospital has chosen to send of images that are not trained on, and of counts; and its noise."""
+        """Data that this hospital chose to send of images that are not trained on, and of counts; and its noise."""
         policy = self.file.policy
         noise = {key: value for key, value in policy.model_dump().items() if "noise" in key or key == "most_epsilon"}
         chosen = f"results {self.results}, smallest_count {self.file.leaves.smallest_count}"

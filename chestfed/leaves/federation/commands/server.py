@@ -193,7 +193,7 @@ def federation_stop(folder: Folder) -> None:
 
 
 def wait_for_nodes(look: Callable[[], dict[str, str]], names: Sequence[str], seconds: float) -> dict[str, str]:
-    """What `look` says of the hospitals once all of these are online, or so many seconds later."""
+    """Wait until these hospitals are online, or so many seconds, and return what `look` says of them."""
     ends = time.monotonic() + seconds
     while True:
         try:

@@ -1,1 +1,1 @@
-"""What carries parcels: Flower. The only folder that imports it."""
+"""Carrier of parcels: Flower. The only folder that imports it."""

@@ -27,7 +27,7 @@ class ConnectionFault(ChestfedError):
 
 
 def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
-    """What is worth knowing of a connection that works: one sentence or two.
+    """Check a connection and return notes on one that works: two sentences at most.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
 
 
 def ask_status(hospital: Hospital, *, insecure: bool) -> str:
-    """What the server says of this hospital's node, registered, online or offline; empty if it cannot be asked."""
+    """Ask the server for the state of this hospital's node, registered, online or offline; empty if that fails."""
     try:
         return str(_say_hello(hospital, insecure=insecure)[0].get("status", ""))
     except ConnectionFault:

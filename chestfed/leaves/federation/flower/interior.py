@@ -201,7 +201,7 @@ class EndWithLostMessage(logging.Handler):
     """
 
     lost = False
-    #: How Flower's log begins then; nothing else tells it.
+    #: Beginnings of Flower's log lines then; nothing else tells it.
     TEXTS = ("Failed to receive message", "Failed to send message")
 
     def emit(self, record: logging.LogRecord) -> None:

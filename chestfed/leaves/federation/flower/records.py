@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from chestfed.learning.engines.messages.wire import TYPES, Packed, WireError
 from chestfed.leaves.federation.parcels import Parcel
 
-#: How bytes are written, as each array says. Flower's own kind is NumPy's file format.
+#: Format of an array's bytes, stated in each array. Flower's own is NumPy's file format.
 RAW = "chestfed.little-endian"
 
 #: Characters that the values of a message may have: keyed names of all test images are among them.

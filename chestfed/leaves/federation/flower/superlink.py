@@ -63,7 +63,7 @@ def serve(federation: Federation, *, insecure: bool) -> None:
 
 
 def configure_http(app: Any, **more: Any) -> uvicorn.Config:
-    """How requests are read: what comes before a signature is limited in size and time."""
+    """Configure the reading of requests: what comes before a signature is limited in size and time."""
     return uvicorn.Config(
         app,
         http=TimedHeaders,  # the default joins parts of a header for ever, and everybody waits
@@ -132,7 +132,7 @@ class Roster:
 
 @contextmanager
 def _for_one(name: str) -> Iterator[None]:
-    """What goes wrong with one member is logged, and does not stop the others."""
+    """Log an error with one member, so that it does not stop the others."""
     try:
         yield
     except Exception:

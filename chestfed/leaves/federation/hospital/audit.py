@@ -68,7 +68,7 @@ class StudyAudit:
 
 @dataclass
 class Audit:
-    """What a log says, and what is wrong with it: `problems` in words, and number and hash of its last line.
+    """Findings on a log: its studies, `problems` in words, and number and hash of its last line.
 
     `missed` are the requests that have no line, by kind.
     """

@@ -42,7 +42,7 @@ Counted = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class OwnData:
-    """What a hospital trains on, and, at the target, what is scored."""
+    """Data of a hospital: what it trains on, and, at the target, what is scored."""
 
     client: ClientData
     test: TestSet | None
@@ -96,7 +96,7 @@ class OwnData:
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
     def disclose_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
-        """Of test images: labels, which rows are of one patient, and keyed names; how many only, if scores stay."""
+        """Disclose test images: labels, which rows are of one patient, and keyed names; only numbers if scores stay."""
         images, patients = test.counts
         values: dict[str, Any] = {
             "key": test.key,

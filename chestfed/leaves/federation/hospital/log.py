@@ -25,7 +25,7 @@ from chestfed.leaves.federation.settings import Hospital
 #: The kinds of requests that are answered; of them those that make ready, as often as a server asks.
 KINDS = ("greet", "open", "pretrain", "begin", "ask", "score")
 _READY = ("greet", "begin")
-#: Of a study and of a record, as the log of requests quotes them from a question.
+#: Patterns of a study's digest and a record's name, as the log quotes them from a question.
 DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
 #: Characters of a text in a line, fields of an answer that it names, and bytes of a file.
@@ -39,7 +39,7 @@ def hospital_log(hospital: Hospital) -> logging.Logger:
 
 
 def request_entry(question: Parcel | WireError) -> dict[str, Any]:
-    """What the log says of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
+    """Log entry of a request: kind, study, K, what the client does and at which turn, and bytes; no numbers."""
     if isinstance(question, WireError):
         return {"request": "unreadable", "received": 0}
     seen = question.values.get("log")
@@ -73,7 +73,7 @@ def hash_parcel(parcel: Parcel) -> str:
 
 
 def fields_of(reply: Parcel) -> list[str]:
-    """What is in an answer: keys of its values, and the record with its tensors."""
+    """Fields of an answer: keys of its values, and the record with its tensors."""
     fields = [key for key in reply.values if key not in ("nonce", "kind", "log")]
     with suppress(ValueError, KeyError, TypeError):
         header = json.loads(reply.packed.header)
@@ -180,7 +180,7 @@ def _cut(value: Any) -> Any:
 
 
 def count_logged(state: Path, study: str) -> dict[str, float]:
-    """What the requests of a study have used by its lines: how many were counted as what, seconds, and bytes sent."""
+    """Sum up the lines of a study's requests: how many were counted as what, seconds, and bytes sent."""
     used = defaultdict[str, float](int)
     for file in list_files(state):
         for text in file.read_text(encoding="utf-8", errors="replace").splitlines() if file.exists() else ():

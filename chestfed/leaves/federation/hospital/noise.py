@@ -32,7 +32,7 @@ def add_noise(policy: Policy, worked: Worked[Any], message: Record) -> Worked[An
 
 
 def check_epsilon(policy: Policy, rounds: int) -> float:
-    """What so many answered rounds and one more spend; raises `Refused` beyond the policy's limit."""
+    """Compute the epsilon of so many answered rounds and one more; raises `Refused` beyond the policy's limit."""
     spent = epsilon(policy.noise_multiplier, rounds + 1, policy.noise_delta)
     if policy.most_epsilon is not None and spent > policy.most_epsilon:
         raise Refused(f"the hospital's policy: most_epsilon is {policy.most_epsilon:g}", kind="policy")

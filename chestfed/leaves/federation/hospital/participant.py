@@ -119,7 +119,7 @@ class Participant:
         return may
 
     def answer(self, question: Parcel) -> Parcel:
-        """What is asked for.
+        """Answer a question.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a pipeline that was agreed upon lets the server ask of this hospital, request by request.
+"""Requests that a pipeline that was agreed upon lets the server make of this hospital, one by one.
 
 The server follows a schedule that the pipeline describes; here each request is compared with it, whoever sends it.
 """
@@ -23,14 +23,14 @@ from chestfed.studies.training.assemble import Federation
 
 Role = Literal["target", "member", "scored"]
 
-#: What the hospital with the study's test images is asked, one that trains, and one whose held-out patients alone are
-#: scored, because it is beyond the largest K.
+#: Requests to the hospital with the study's test images, to one that trains, and to one whose held-out patients alone
+#: are scored, because it is beyond the largest K.
 REQUESTS: Final[dict[Role, frozenset[str]]] = {
     "target": frozenset({"open", "pretrain", "begin", "ask", "score"}),
     "member": frozenset({"open", "begin", "ask", "score"}),
     "scored": frozenset({"open", "score"}),
 }
-#: How often what the pipeline schedules is done, because hospitals, servers and connections fail; and on top of it.
+#: Times that a scheduled request may be made, because hospitals, servers and connections fail; and requests on top.
 REPEATS, MORE = 3, 10
 
 

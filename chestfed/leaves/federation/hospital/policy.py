@@ -1,4 +1,4 @@
-"""What a hospital allows: its policy in `hospital.yaml`, the studies it approved, and what they have used so far.
+"""Limits of a hospital: its policy in `hospital.yaml`, the studies it approved, and what they have used so far.
 
 Everything here is checked at the hospital, before a request is carried out; the server gets the reason only.
 """
@@ -45,7 +45,7 @@ MOST_PENDING = 20
 
 
 class Usage(StrictModel, frozen=False):
-    """What a study has used at this hospital.
+    """Resources that a study has used at this hospital.
 
     `rounds` are local rounds, repeated ones included, `models` those that were scored, `others` requests to a client
     that are no rounds; all as they were begun, answered or not.

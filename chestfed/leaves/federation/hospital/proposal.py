@@ -12,7 +12,7 @@ from chestfed.leaves.federation.parcels import Refused
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.pipeline import Pipeline
 
-#: How files of weights end: others beside hospital.yaml are the hospital's own, such as its keys.
+#: Endings of files of weights: others beside hospital.yaml are the hospital's own, such as its keys.
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt")
 
 

@@ -1,4 +1,4 @@
-"""How the server asks hospitals: it waits, asks again, or continues without them; it reports every event.
+"""Questions of the server to hospitals: it waits, asks again, or continues without them; it reports every event.
 
 A hospital has one question under way at most. If a round went on without it, it is asked again when its late answer,
 which is not used, has come, or when it has been started anew.
@@ -29,7 +29,7 @@ Tell = Callable[[str, str, str], object]
 
 @dataclass(frozen=True)
 class Question:
-    """What one hospital is asked; `read` checks the answer and raises `WireError` if it cannot be used."""
+    """Question to one hospital; `read` checks the answer and raises `WireError` if it cannot be used."""
 
     kind: str
     values: dict[str, Any] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Question:
 
 @dataclass
 class _Waiting:
-    """What a hospital is to answer, in this order, since a time; of the first its ticket while it is under way.
+    """Questions that a hospital is to answer, in this order, since a time; of the first its ticket while under way.
 
     `mark` is that of the node that it went to.
     """

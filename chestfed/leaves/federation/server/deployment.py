@@ -327,7 +327,7 @@ class Hospitals(Deployment):
 
 
 def _to_plain(opened: Opened, counts: Counts) -> dict[str, Any]:
-    """What a hospital reported, as plain data."""
+    """Convert a hospital's report to plain data."""
     return opened.model_dump(mode="json") | {"ratios": counts.ratios.tolist(), "labeled": counts.labeled.tolist()}
 
 

@@ -74,7 +74,7 @@ class HospitalFleet(Fleet):
 
 
 def _distance(request: Work[Move], answer: Worked[Move]) -> float:
-    """How far an update is from where the round began; of algorithms that send changes, how large the change is."""
+    """Distance of an update from the round's start, or its norm if that is smaller: some algorithms send changes."""
     update = answer.update.primal
     if update.shape != request.message.primal.shape:
         return float(update.norm())

@@ -1,4 +1,4 @@
-"""What makes a federation: certificates, the server's file, hospitals' folders, and the exchange of public keys.
+"""Founding of a federation: certificates, the server's file, hospitals' folders, and the exchange of public keys.
 
 Each hospital makes its own key; only the public half leaves it.
 """

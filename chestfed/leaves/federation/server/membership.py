@@ -152,7 +152,7 @@ class Membership:
         self.save()
 
     def opening(self, name: str) -> dict[str, Any] | None:
-        """What a hospital reported of its data; None: it never took part."""
+        """Report of a hospital on its data; None: it never took part."""
         return self.record.openings.get(name)
 
     def digest(self, name: str, digest: str) -> str:
