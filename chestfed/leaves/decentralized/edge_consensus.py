@@ -102,7 +102,7 @@ class EdgeConsensus(PeerAlgorithm[Node, Message]):
         return Node(w, node.dual, node.z, node.received, node.signs)
 
     def message(self, node: Node, edge: int) -> Message:
-        """What the node sends along its edge number `edge`."""
+        """Message of the node along its edge number `edge`."""
         y = node.z[edge] - 2 * node.signs[edge] * node.primal
         return Message(y, node.primal if self.rho > 0 else node.primal[:0])
 

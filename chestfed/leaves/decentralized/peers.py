@@ -39,7 +39,7 @@ State = TypeVar("State", bound=Any)
 
 @dataclass(frozen=True)
 class Stepped(Generic[Message]):
-    """What a node sends, one message per edge."""
+    """Messages of a node after its local steps, one per edge."""
 
     messages: tuple[Message, ...]
     slope: Tensor
@@ -82,7 +82,7 @@ class Steps(OwnRequest[Stepped[Message]]):
 
 @dataclass(frozen=True)
 class Take(OwnRequest[Located], Generic[Message]):
-    """What came along these edges, after the `Steps` from the same turn. A turn."""
+    """Messages that came along these edges, after the `Steps` from the same turn. A turn."""
 
     is_turn: ClassVar[bool] = True
 
@@ -128,7 +128,7 @@ def read_edge_numbers(shapes: Any, plain: Mapping[str, object], sender: str, nam
 
 
 def message_along(shapes: Any) -> Any:
-    """What a node sends along an edge, without content."""
+    """Message of a node along an edge, without content."""
     return shapes.blank_rule.message(shapes.state, 0)
 
 
@@ -176,7 +176,7 @@ class GraphLayout(Layout):
         return Node(self.graph, number)
 
     def count_bytes(self, rule: Any, point: Point) -> int:
-        """Of a node, on average."""
+        """Count the bytes of a node, on average."""
         scalar = torch.zeros(1)
         node = rule.start_node(Point(point.primal, point.primal[:0]), scalar, scalar)
         return self.messages * byte_count(rule.message(node, 0)) // self.graph.nodes
@@ -201,7 +201,7 @@ def on_graph(options: Any, clients: int) -> GraphLayout:
 
 @dataclass(frozen=True)
 class Peers:
-    """What is known of all nodes between rounds: their points, and the number of finished rounds (int64 `[]`)."""
+    """State of all nodes between rounds: their points, and the number of finished rounds (int64 `[]`)."""
 
     points: tuple[Point, ...]
     rounds: Tensor

@@ -37,7 +37,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+(?:[.,]\d+)?%?")
 SHOWN_FROM: Final = 3
 #: So many proposed meanings are offered together.
 _TOGETHER: Final = 6
-#: What values of a kind may mean, the likeliest first where nothing is proposed.
+#: Meanings that values of a kind may have, the likeliest first where nothing is proposed.
 _MEANINGS: Final = {
     LABEL: (MISSING, "uncertain", "negative", "positive"),
     "view": ("lateral", "pa", "ap", "frontal", "other"),
@@ -93,7 +93,7 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
 
 
 def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
-    """How many cells have each value, in the form in which values are compared."""
+    """Count the cells of each value, in the form in which values are compared."""
     counts: dict[str, int] = {}
     for cell, number in cells.dropna().value_counts().items():
         value = normalize_value(kind, str(cell))
@@ -107,7 +107,7 @@ def _list_views(proposal: Proposal) -> Sequence[str]:
 
 
 def count_with_empty(cells: pd.Series) -> dict[str, int]:
-    """How many cells of a column of few values have each of them; the empty cell is one."""
+    """Count the cells of each value in a column of few values; the empty cell is one."""
     empty = int(cells.isna().sum())
     return {**count_values(cells, KEEP), **({"": empty} if empty else {})}
 
@@ -326,7 +326,7 @@ def count_findings(
 
 
 def ask_policies(proposal: Proposal, total: dict[str, Counter[str]], blank: str) -> None:
-    """How uncertain and blank labels count: the user's answers, else questions where it changes something."""
+    """Note how uncertain and blank labels count: the user's answers, else questions where it changes something."""
     answers, site = proposal.answers, proposal.site
     site["uncertain"], site["blank"] = answers.uncertain or "missing", answers.blank or "missing"
     labels = [code for code in proposal.codes if code.kind in ("label", "finding")]

@@ -98,7 +98,7 @@ def propose_patient(proposal: Proposal) -> None:
 
 
 def _count_spellings(cells: pd.Series) -> int:
-    """How many names are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
+    """Count names that are written in several ways; `HC-12` and `hc 12` are perhaps one, which only a person knows."""
     return len(group_spellings(cells.dropna()))
 
 
@@ -154,7 +154,7 @@ def have_same_groups(first: pd.Series, second: pd.Series) -> bool:
 
 
 def find_prefix(paths: pd.Series, folder: str = "(?:^|/)", role: str = "patient") -> tuple[str, str] | None:
-    """How the files' names begin, up to a `_` or `-`, as an expression, with counts; None if that groups no images."""
+    """Find how the files' names begin, up to a `_` or `-`, as an expression, with counts; None if it groups none."""
     names = paths.str.rsplit("/", n=1).str[-1]
     sign = next((sign for sign in "_-" if names.str.contains(sign, regex=False).any()), None)
     if sign is None:

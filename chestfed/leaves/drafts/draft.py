@@ -110,7 +110,7 @@ def draft_site(
     return proposal
 
 
-#: What there is, in a line, and the site's `label_files`.
+#: Description of the source in a line, and the site's `label_files`.
 _Sources = tuple[str, dict[str, list[str]]]
 
 
@@ -234,7 +234,7 @@ def _join_files(proposal: Proposal, labels: Path, roles: dict[str, list[str]]) -
 
 
 def _count_known(opened: OpenedTable | None) -> int:
-    """How many columns are called like a disease, or like what a table may tell of an image."""
+    """Count columns that are called like a disease, or like what a table may tell of an image."""
     names = [] if opened is None else [str(name) for name in opened.frame]
     called = sum(
         bool(find_called(role, names)) for role in ("image", "patient", "study", "view", "split", "sex", "age")

@@ -34,9 +34,9 @@ from chestfed.leaves.drafts.proposal import (
     option,
 )
 
-#: Of two columns that name images, the worse counts as a rival from this share of the better one's files.
+#: Share of the better one's files from which the worse of two columns that name images counts as a rival.
 _RIVAL: Final = 0.5
-#: What a column with the values of an element is called like.
+#: Element -> the role after which a column of its values is called.
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
 #: Columns whose cells are in headers by chance, by their names.
 _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")

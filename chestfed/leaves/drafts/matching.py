@@ -95,7 +95,7 @@ def list_pictures(images: Path, root: Path) -> Pictures:
 
 @dataclass(frozen=True)
 class ImageMatch:
-    """How a column names the images: `cells` are those that are not empty, `named` those that name a file.
+    """Match of a column with the images: `cells` are those that are not empty, `named` those that name a file.
 
     Of them `ambiguous` could as well mean a file of the same name in another folder. `paths` are the files by the
     number of the row.
@@ -124,7 +124,7 @@ class ImageMatch:
 
 
 def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Sequence[str] = ()) -> ImageMatch | None:
-    """How the column's cells name images; None if none of them does.
+    """Match the column's cells with images; None if none of them names one.
 
     A cell may be a path or a name, with or without its ending, and the folders may be given by other columns, those of
     `hints` first.
@@ -158,7 +158,7 @@ def match_column(frame: pd.DataFrame, column: str, pictures: Pictures, hints: Se
 
 
 def match_spelled(frame: pd.DataFrame, column: str, pictures: Pictures) -> ImageMatch | None:
-    """How cells name files with other signs, or more before or behind: `21/0100200` and `21-0100200_thx.jpg`.
+    """Match cells with files named with other signs, or more before or behind: `21/0100200` and `21-0100200_thx.jpg`.
 
     None if a cell is in several names, or if no rule leads to the files.
     """
@@ -192,7 +192,7 @@ def match_spelled(frame: pd.DataFrame, column: str, pictures: Pictures) -> Image
 
 
 def _spell(cell: str, stem: str) -> tuple[str, str, tuple[tuple[str, str], ...]] | None:
-    """What a file's name has before and behind a cell, and which signs it has for the cell's; None: another file."""
+    """Find what a file's name has before and behind a cell, and its signs for the cell's; None: another file."""
     parts = re.findall(r"[\W_]+|[^\W_]+", cell)
     pattern = "".join(r"([\W_]*)" if _SIGNS.fullmatch(part) else re.escape(part) for part in parts)
     found = re.fullmatch(rf"(.*?)(?<![^\W_]){pattern}(?![^\W_])(.*)", stem)
@@ -204,7 +204,7 @@ def _spell(cell: str, stem: str) -> tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def try_images(frame: pd.DataFrame, column: str, keys: Mapping[str, object], pictures: Pictures) -> ImageMatch:
-    """What is found by the keys of `table.images` that the user gives. Raises `ConfigError` if they do not fit."""
+    """Match images by the keys of `table.images` that the user gives. Raises `ConfigError` if they do not fit."""
     try:
         images = Images.model_validate({"roots": [pictures.folder or "."], **keys})
         return _try_rule(frame, column, images, "given", pictures)
@@ -225,7 +225,7 @@ def _find_nearest(cell: str, known: Mapping[str, list[str]], row: pd.Series) -> 
     cells = {str(value) for value in row.dropna()} if len(files) > 1 else set()
 
     def closeness(file: str) -> tuple[int, float]:
-        """How many folders they share, and how much of the folders' names other cells tell: all, or their ends."""
+        """Number of folders they share, and how much of the folders' names other cells tell: all, or their ends."""
         folders = composed(file).split("/")[:-1]
         ends = [[len(cell) / len(name) for cell in cells if name.endswith(cell)] for name in folders]
         return _count_common(parts[:-1], folders), sum(max(shares, default=0.0) for shares in ends)
@@ -294,7 +294,7 @@ def _find_template(
 
 
 def _find_field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """What a folder is called, by a column: its cell, its first letters, perhaps behind a word that is always there."""
+    """Find a folder's name in a column: its cell, its first letters, perhaps behind a word that is always there."""
     if len(set(level)) == 1:
         return str(level[0])
     length = len(level[0]) if len({len(folder) for folder in level}) == 1 else 0
@@ -314,7 +314,7 @@ def _find_field(level: np.ndarray, frame: pd.DataFrame, names: Sequence[str]) ->
 
 
 def _try_rule(frame: pd.DataFrame, column: str, images: Images, how: str, pictures: Pictures) -> ImageMatch:
-    """What the site's reader would find by this rule."""
+    """Match images as the site's reader would by this rule."""
     roles = {"image": column, "patient": None, "study": None}
     placed = in_roots(image_names(frame, images, roles), images, Folders(pictures.root))
     there = placed.images.isin(set(pictures.files)).to_numpy(dtype=bool)

@@ -45,7 +45,7 @@ COLUMN_ROLES: Final = (
         "site",
     ),
 )
-#: What columns of identifiers are of.
+#: Roles of columns of identifiers.
 _IDENTIFIED: Final = ("image", "patient", "study", "reader")
 #: Views that are used, unless the user says otherwise.
 VIEWS: Final = ("pa", "ap", "frontal")

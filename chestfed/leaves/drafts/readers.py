@@ -145,7 +145,7 @@ def combine_groups(
 
 
 def _ask_raters(proposal: Proposal, number: float, names: Sequence[str]) -> None:
-    """How votes are combined: the user's answer, else a question, unless each image has one annotator."""
+    """Note the rule that combines votes: the user's answer, else a question, unless each image has one annotator."""
     rule = proposal.answers.raters
     proposal.table["raters"] = rule or "any"
     proposal.evidence["raters"] = f"{number:g} annotators per image"
@@ -158,7 +158,7 @@ def _ask_raters(proposal: Proposal, number: float, names: Sequence[str]) -> None
 
 
 def _cut_common(names: Sequence[str]) -> tuple[str, str, list[str]]:
-    """What names begin and end with in common, and what differs."""
+    """Split names into their common beginning and end, and what differs."""
     before = re.sub(r"\d+$", "", _find_beginning(names))
     behind = _find_beginning([name[len(before) :][::-1] for name in names])[::-1]
     return before, behind, [name[len(before) : len(name) - len(behind)] for name in names]

@@ -190,7 +190,7 @@ def _note_site(proposal: Proposal) -> None:
 
 
 def _count_split(proposal: Proposal, cells: pd.Series) -> tuple[int, float]:
-    """How many patients with several images have several of the cells, and their share."""
+    """Count patients with several images who have several of the cells, and give their share."""
     patient = proposal.columns.get("patient")
     if patient is None or patient == proposal.columns.get("image"):
         return 0, 0.0

@@ -39,7 +39,7 @@ class Target(StrictModel):
 
 
 class Benchmark(StrictModel):
-    """What the YAML of a benchmark says."""
+    """Content of a benchmark's YAML."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")
     published: str = Field(pattern=r"^\d{4}-\d\d-\d\d$", description="the day that its test images were fixed")

@@ -36,7 +36,7 @@ from chestfed.results.tables.grid import (
 from chestfed.results.tables.predictions import Predictions
 from chestfed.results.tables.views import drop_single_mean, make_difference_cell, make_disease_columns
 
-#: Of the CSV. `what`: auc, gain (minus the method's own first K), versus (minus the baseline, both at the last K).
+#: Columns of the CSV. `what`: auc, gain (minus the method's own first K), versus (minus the baseline, both at last K).
 COLUMNS: Final = (
     *(
         "benchmark",
@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Board:
-    """What the page shows. `rows` has the columns of the CSV; `refused`: file -> why; `baseline` a method's name."""
+    """Content of the page. `rows` has the columns of the CSV; `refused`: file -> why; `baseline` a method's name."""
 
     benchmark: Benchmark
     origin: Origin

@@ -42,7 +42,7 @@ def open_runs(folders: Sequence[Path]) -> list[RunFolder]:
 
 
 def make_header(runs: Sequence[RunFolder], benchmark: Benchmark, method: Method) -> Header:
-    """What a submission says besides scores; with the AUCs where images have none.
+    """Make the header of a submission; with the AUCs where images have no scores.
 
     Raises `ChestfedError` of the kinds `K is missing` and `not scored`; `pydantic.ValidationError` for a wrong method.
     """

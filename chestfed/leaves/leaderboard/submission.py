@@ -38,7 +38,7 @@ _Word = Annotated[str, Field(max_length=120)]
 
 
 class Method(StrictModel):
-    """What the submitter says of it; shown as it is."""
+    """Statements of the submitter on the method; shown as they are."""
 
     name: str = Field(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")
     authors: str = Field("", max_length=300)
@@ -80,7 +80,7 @@ class Header(StrictModel):
 
     @property
     def seeds(self) -> list[int]:
-        """Of the runs, rising."""
+        """Seeds of the runs, rising."""
         return sorted(run.seed for run in self.runs)
 
 

@@ -79,7 +79,7 @@ SHAPES: Final = TypeAdapter(dict[str, Shape]).validate_python(_EXTRA["shapes"])
 
 @dataclass(frozen=True)
 class ExtraHospital:
-    """What was written: the folder, the folder of the pictures in it, the spreadsheet if there is one, the count."""
+    """Hospital as written: the folder, the folder of the pictures in it, the spreadsheet if there is one, the count."""
 
     folder: Path
     pictures: Path

@@ -38,7 +38,7 @@ class Frame:
 
     @cached_property
     def coarse(self) -> Frame:
-        """The same view on half the rows and columns, for what has no fine detail."""
+        """View on half the rows and columns, for what has no fine detail."""
         center = ((self.origin[0] - 0.5) / 2, (self.origin[1] - 0.5) / 2)
         return Frame((self.height + 1) // 2, (self.width + 1) // 2, self.scale / 2, center, self.angle)
 

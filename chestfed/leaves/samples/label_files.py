@@ -222,7 +222,7 @@ def _make_stream(seed: int, hospital: Hospital, film: Film) -> np.random.Generat
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Rows) -> None:
-    """The same bytes each time, packed if the path ends in .gz."""
+    """Write equal bytes for equal rows, packed if the path ends in .gz."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     if any("[" in name for name in header):  # the release does not quote the commas in its header

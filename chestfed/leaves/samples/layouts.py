@@ -61,7 +61,7 @@ def padchest_name(film: Film) -> str:
 
 
 def padchest_monochrome1(film: Film) -> bool:
-    """What the column says of one study in six."""
+    """Whether the column says MONOCHROME1, as of one study in six."""
     return int(identifier("photometric", film.patient.number, film.study), 16) % 6 == 0
 
 

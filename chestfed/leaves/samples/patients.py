@@ -51,7 +51,7 @@ class Film:
 
 @dataclass(frozen=True)
 class CaseMix:
-    """What a hospital's patients and labels are like.
+    """Mix of a hospital's patients and labels.
 
     `prevalence`: share of the images with a positive label, an uncertain one counted as `doubted_positives` says.
     `portable`: share of AP pictures among patients without a disease; each disease adds `sick_portable`. `noise`: share
@@ -133,7 +133,7 @@ def _draw_positives(rng: np.random.Generator, mix: CaseMix, visits: list[Visit])
 def _draw_truth(
     rng: np.random.Generator, mix: CaseMix, positive: np.ndarray, *, errors: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """What is there, bool, and how plainly, float, both `[studies, diseases]`."""
+    """Draw the truth, bool, and how plainly it is seen, float, both `[studies, diseases]`."""
     truth = positive.copy()
     severity = 0.35 + 0.65 * rng.beta(2.4, 1.4 + 2.4 * mix.subtle, positive.shape)
     for j in range(positive.shape[1]):

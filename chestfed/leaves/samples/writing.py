@@ -36,7 +36,7 @@ They show no patient, and nothing that is computed from them says anything about
 
 @dataclass(frozen=True)
 class HospitalSummary:
-    """What was written for one hospital: images by split and view."""
+    """Images written for one hospital, by split and view."""
 
     folder: Path
     images: int

@@ -28,7 +28,7 @@ from chestfed.studies.training.run import StudyResult, run_study
 
 
 class Cluster(StrictModel):
-    """How jobs are sent."""
+    """Settings by which jobs are sent."""
 
     scheduler: Literal["slurm", "local"] = Field("slurm", description="local: as processes of this machine, to try it")
     parameters: dict[str, int | float | str | bool] = Field(
@@ -92,7 +92,7 @@ def _reason(error: Exception) -> str:
 
 
 def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[Any, Any]:
-    """What sends jobs, and what waits for them."""
+    """Make what sends jobs, and what waits for them."""
     try:
         import submitit
         from submitit.helpers import as_completed
@@ -109,7 +109,7 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
 
 @dataclass(frozen=True)
 class Training:
-    """What a job does; `pages` as of `MlflowRecord`."""
+    """Training that a job does; `pages` as of `MlflowRecord`."""
 
     pages: bool = True
 

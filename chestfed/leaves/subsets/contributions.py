@@ -1,4 +1,4 @@
-"""What each partner contributes to a target, from the finished studies of sets of partners."""
+"""Contribution of each partner to a target, from the finished studies of sets of partners."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ class SubsetsDesign(Design):
         ]
 
     def finish(self, done: Sequence[Done], out: Path) -> Finished:
-        """What each partner contributes; with alternatives, what each set is worth to its hospitals."""
+        """Collect each partner's contribution; with alternatives, also the worth of each set to its hospitals."""
         runs = [(one.variant.values["subset"], one.variant.pipeline.seed, one.result.folder) for one in done]
         together = collect_contributions(runs, self.target, self.partners, self.orders)
         folder = write_contributions(together, out)

@@ -1,4 +1,4 @@
-"""What a model's threshold and probabilities are worth at another hospital, and how many local images repair them.
+"""Value of a model's threshold and probabilities at another hospital, and number of local images that repair them.
 
 An AUC needs neither. A hospital that uses a model needs both: a threshold chosen where the model was made gives other
 false alarms where the images or the share of sick patients differ. Here the threshold and the probabilities of a source
@@ -29,7 +29,7 @@ from chestfed.results.evaluation.metrics import SHARE, sensitivity_at_specificit
 SIZES: Final = (50, 100, 200)
 #: Scores are probabilities; a logit beyond this is the same to the regression.
 _LIMIT: Final = 1e-6
-#: Of the table, one row per way and number of images.
+#: Columns of the table, one row per way and number of images.
 COLUMNS: Final = ("way", "images", "draws", "sensitivity", "specificity", "brier", "ece", "sd_specificity", "sd_brier")
 
 

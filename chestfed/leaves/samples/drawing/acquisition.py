@@ -13,7 +13,7 @@ from chestfed.leaves.samples.frame import Frame
 
 @dataclass(frozen=True)
 class Look:
-    """How a hospital's pictures look. Pairs are mean and deviation from picture to picture."""
+    """Look of a hospital's pictures. Pairs are mean and deviation from picture to picture."""
 
     shape: tuple[int, int]  #: stored height and width in pixels
     field: tuple[float, float]  #: height in cm that the detector sees

@@ -62,7 +62,7 @@ def draw_chest(film: Film, body: Body, frame: Frame, rng: np.random.Generator) -
 
 
 def _pose_body(body: Body, portable: bool, rng: np.random.Generator) -> Body:
-    """How deep the breath, how straight the patient; in an AP picture the heart is nearer the tube, so larger."""
+    """Draw the depth of breath and the rotation; in an AP picture the heart is nearer the tube, so larger."""
     breath = rng.normal(-0.9 if portable else 0.0, 0.7)
     return replace(
         body,
