@@ -42,7 +42,7 @@ class Calibration:
     reliability: float
     resolution: float  #: mean over images of (observed rate of the bin - rate overall)^2: how far the bins are apart
     uncertainty: float  #: rate (1 - rate): what the rate alone would score
-    #: What Murphy's three parts (1973) leave out because scores differ within a bin: variance of the scores less twice
+    #: Part that Murphy's three (1973) leave out because scores differ within a bin: variance of the scores less twice
     #: their covariance with the label, within bins (D. B. Stephenson et al., Weather and Forecasting 23, 2008).
     within_bins: float
 

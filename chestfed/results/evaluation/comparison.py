@@ -57,7 +57,7 @@ class Difference:
     reason: str = ""  #: why values are None
     #: The difference of each training seed that both models have; None where an AUC is not defined.
     of_seeds: tuple[float | None, ...] = ()
-    #: Of a mean, the smallest difference that these patients and seeds show with 80% power.
+    #: Smallest difference, of a mean, that these patients and seeds show with 80% power.
     detectable: float | None = None
     #: seeds_needed, times_needed: of such a mean, the seeds that show a difference such as this with these patients, or
     #: where no number does, with how many times as many; infinite if no number that is tried does. Both None if that
@@ -65,7 +65,7 @@ class Difference:
     seeds_needed: int | None = None
     times_needed: float | None = None
     in_mean: bool = True  #: of a disease: whether it counts in the mean
-    #: Of a mean, diseases without each of which the interval would lie otherwise to 0: above, around or below it.
+    #: Diseases, of a mean, without each of which the interval would lie otherwise to 0: above, around or below it.
     turns_without: tuple[str, ...] = ()
 
     def untested(self, why: str) -> Difference:

@@ -73,7 +73,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Scored:
-    """What one model makes of a test set."""
+    """Scores of one model on a test set, with labels."""
 
     #: scores, labels: `[n, J]`; labels in {0, 1, NaN}.
     scores: np.ndarray
@@ -131,12 +131,12 @@ class Cell:
 
     @property
     def stream(self) -> tuple[int, ...]:
-        """What names its random draws."""
+        """Numbers that name its random draws."""
         return (self.column,) if self.hospital is None else (self.column, self.hospital)
 
 
 def list_cells(labels: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
-    """What has an AUC: each disease of labels `[n, J]`, or with hospitals `[n]` each disease at each hospital."""
+    """List what has an AUC: each disease of labels `[n, J]`, or with hospitals `[n]` each disease at each hospital."""
     cells = []
     numbers = np.zeros(len(labels), int) if hospitals is None else number_names(hospitals)
     for j, column in enumerate(labels.T):

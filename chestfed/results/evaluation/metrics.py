@@ -23,7 +23,7 @@ MAX_FPR: Final = 0.1
 
 @dataclass(frozen=True)
 class OperatingPoint:
-    """What a threshold does to one disease's images."""
+    """Effect of a threshold on one disease's images."""
 
     threshold: float  #: images with this score or more are called positive; infinity if none is
     sensitivity: float

@@ -25,7 +25,7 @@ AUC, CORRELATION = 0.8, 0.8
 #: Power of `detectable_difference`, and level of the two-sided test.
 POWER, LEVEL = 0.8, 0.05
 
-#: Of the standard normal distribution, for `LEVEL`.
+#: Critical value of the standard normal distribution, for `LEVEL`.
 CRITICAL: Final = float(special.ndtri(1 - LEVEL / 2))
 #: A difference of so many standard errors is seen with `POWER`; that the wrong side may be significant is left out.
 STANDARD_ERRORS: Final = CRITICAL + float(special.ndtri(POWER))

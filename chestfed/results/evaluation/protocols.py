@@ -30,13 +30,13 @@ Protocol = Literal["frontal-image", "all-image", "study-max", "study-mean"]
 
 PROTOCOLS: Final[tuple[Protocol, ...]] = get_args(Protocol)
 
-#: What the AUC is over where images of several hospitals are scored.
+#: Way to the AUC where images of several hospitals are scored.
 OverHospitals = Literal["mean", "pooled"]
 
 
 @dataclass(frozen=True)
 class Units:
-    """What is evaluated: scores and labels `[m, J]`, and for each unit the row of its first image, int `[m]`.
+    """Units of evaluation: scores and labels `[m, J]`, and for each unit the row of its first image, int `[m]`.
 
     `of_row` `[n]` is the unit that each image belongs to.
     """
@@ -53,12 +53,12 @@ def list_views(protocol: Protocol) -> tuple[str, ...] | None:
 
 
 def name_unit(protocol: Protocol) -> Literal["image", "study"]:
-    """What one unit is called."""
+    """Name one unit."""
     return "study" if protocol.startswith("study") else "image"
 
 
 def describe_hospitals(count: int, over: OverHospitals) -> str:
-    """What an AUC is that is over images of so many hospitals, to follow the name of a protocol; empty for one."""
+    """Describe an AUC over images of so many hospitals, to follow the name of a protocol; empty for one."""
     if count < 2:
         return ""
     return f", mean of the AUCs of {count} hospitals" if over == "mean" else f", images of {count} hospitals pooled"

@@ -20,7 +20,7 @@ from chestfed.results.evaluation.metrics import MAX_FPR, SHARE
 
 #: Weights worked on at a time; they fit the processor's cache. Changes no result.
 _HELD = 2**16
-#: What is resampled, in this order.
+#: Resampled numbers, in this order.
 RESAMPLED: Final = ("auprc", "partial_auc", "sensitivity", "specificity", "brier")
 
 

@@ -46,9 +46,9 @@ _BRIER_PARTS = ("reliability", "resolution", "uncertainty", "within_bins")
 #: Columns that say what a number is over, and those that stand behind it.
 _OVER = ("disease", "n", "positives", "negatives", "missing", "positive_patients", "negative_patients", "in_mean")
 _ENDS = ("low", "high", "over_diseases", "reason")
-#: What images without a value of a subgroup's column are called.
+#: Name of the group of images without a value of a subgroup's column.
 MISSING = "missing"
-#: What tables of groups say of a disease with few patients.
+#: Remark in tables of groups on a disease with few patients.
 FEW = (
     f"few: in this group, or another one of its column, fewer than {LEAST_PATIENTS} patients have the disease or are "
     "without it; all means of a column are over the same diseases, the others"
@@ -57,7 +57,7 @@ FEW = (
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summarize` finds."""
+    """Result of `summarize`."""
 
     protocol: Protocol
     units: int  #: n, labeled or not
@@ -231,7 +231,7 @@ def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) ->
 
 
 def _over(column: Column) -> dict[str, Any]:
-    """What a number of a disease is over."""
+    """Columns on the images that a number of a disease is over."""
     positives, negatives = column.patient_counts
     return {
         "disease": column.disease,

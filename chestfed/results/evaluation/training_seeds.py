@@ -29,7 +29,7 @@ from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effec
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.interval import Interval
 
-#: Of the test, for a paper.
+#: References of the test, for a paper.
 REFERENCES = (
     "N. A. Obuchowski, H. E. Rockette: Hypothesis testing of diagnostic accuracy for multiple readers and multiple "
     "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",

@@ -196,7 +196,7 @@ def _pairs(score: np.ndarray, positive: np.ndarray, patient: np.ndarray) -> _Pai
 
 
 def draw_patients(rng: np.random.Generator, patients: int, size: int) -> np.ndarray:
-    """How often each patient is drawn: int64 `[size, patients]`."""
+    """Draw how often each patient counts: int64 `[size, patients]`."""
     return rng.multinomial(patients, np.full(patients, 1 / patients), size=size)
 
 

@@ -1,4 +1,4 @@
-"""How many patients an interval rests on, and the degrees of freedom of its Student's t.
+"""Number of patients that an interval rests on, and the degrees of freedom of its Student's t.
 
 The variance of an AUC is estimated from few values: the patients of its rarer class, mostly those with a positive
 image. Student's t with one degree less than there are patients is right for values that are about normal. The values

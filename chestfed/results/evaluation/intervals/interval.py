@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy
 
-#: What tables say of `logit_interval`.
+#: Description of `logit_interval` in tables.
 OTHER_NUMBERS = "95%, patient-clustered bootstrap, Student's t on the logit scale"
 #: A standard deviation of numbers in [0, 1] below this is rounding, and so is a distance of theirs from 0 or 1.
 ROUNDING = 1e-12

@@ -43,7 +43,7 @@ NO_VARIANCE = "no variance in these data: no interval"
 
 @dataclass(frozen=True)
 class Intervals:
-    """How intervals at 95% are made: by which method, and for a bootstrap the number of resamples and the seed."""
+    """Method of intervals at 95%, and for a bootstrap the number of resamples and the seed."""
 
     method: MethodName = DEFAULT
     resamples: int = 2000

@@ -1,4 +1,4 @@
-"""What joining does to probabilities: Brier score and calibration error of two models on the same images.
+"""Effect of joining on probabilities: Brier score and calibration error of two models on the same images.
 
 Each is the mean over the diseases that count and over the training seeds. The interval of the difference is by the
 standard deviation of a bootstrap over patients, with the bins of each model as they are on the whole test set.

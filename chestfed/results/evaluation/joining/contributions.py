@@ -1,4 +1,4 @@
-"""What each partner hospital contributes to the AUC at a target hospital.
+"""Contribution of each partner hospital to the AUC at a target hospital.
 
 Training with the target and a set S of partners gives a model with the AUC v(S) at the target. Three answers, of which
 each is a weighted sum of such AUCs:
@@ -36,7 +36,7 @@ Subset = frozenset[str]
 
 @dataclass(frozen=True)
 class Contribution:
-    """What one partner contributes to the mean AUC at the target, over test patients and training seeds."""
+    """Contribution of one partner to the mean AUC at the target, over test patients and training seeds."""
 
     partner: str
     shapley: SeedsTest  #: its error includes that of a sample of orders

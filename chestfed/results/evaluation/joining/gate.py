@@ -27,7 +27,7 @@ CAUTION = 1.0
 
 @dataclass(frozen=True)
 class Candidate:
-    """How a model that is offered compares with the hospital's own on the validation patients."""
+    """Comparison of a model that is offered with the hospital's own on the validation patients."""
 
     name: str
     mixed: bool  #: a mixture with the own model
@@ -38,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a hospital uses."""
+    """Model that a hospital uses."""
 
     name: str  #: the own model's or that of a model offered
     mixed: bool  #: its scores are mixed with those of the own model

@@ -1,4 +1,4 @@
-"""How unequal a model is over groups of patients: the worst group, and the gap between the best and the worst.
+"""Inequality of a model over groups of patients: the worst group, and the gap between the best and the worst.
 
 A group's AUC compares its own positives with its own negatives. Best and worst are found on the test set, so by chance
 alone there is a gap; its interval is that of these two groups, over patients, who are drawn together in both: a patient

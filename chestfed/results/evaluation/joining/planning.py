@@ -1,4 +1,4 @@
-"""How many test patients and training seeds a study needs, before it is run.
+"""Number of test patients and training seeds that a study needs, before it is run.
 
 The test is that of a finished study (`training_seeds.seeds_test`), its power that of `compute_power`. Two variances
 decide: that of the difference over test patients, which more patients make smaller in proportion, and that over
@@ -30,7 +30,7 @@ MOST_TIMES: Final = 1000.0
 
 @dataclass(frozen=True)
 class Assumptions:
-    """What the power of a study rests on, for a test set of the planned size."""
+    """Assumptions on which the power of a study rests, for a test set of the planned size."""
 
     counts: tuple[tuple[int, int], ...]  #: patients with positive and with negative images, of each disease
     patient_variance: float  #: of the difference of the mean AUCs, over test patients
@@ -112,7 +112,7 @@ def find_detectable(assumptions: Assumptions, seeds: int, times: float = 1.0, co
 
 
 def find_times(assumptions: Assumptions, difference: float, seeds: int, comparisons: int = 1) -> float | None:
-    """How many times as many test patients as planned show `difference`; None if no number does, with these seeds."""
+    """Find how many times as many patients as planned show `difference`; None if no number does with these seeds."""
     low, high = 1 / MOST_TIMES, MOST_TIMES
 
     def is_seen(times: float) -> bool:

@@ -1,4 +1,4 @@
-"""What a difference of AUCs means in patients: findings recognized at a fixed specificity, by two models.
+"""Meaning of a difference of AUCs in patients: findings recognized at a fixed specificity, by two models.
 
 Per disease the threshold of each model is the one with the highest sensitivity among those with that specificity on
 these very images, so both counts are flattering, and alike. Findings of all diseases are added up, at the prevalence
