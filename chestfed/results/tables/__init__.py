@@ -1,1 +1,1 @@
-"""What a finished run holds: tables, comparisons, timing."""
+"""Tables, comparisons and timing of a finished run."""

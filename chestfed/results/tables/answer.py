@@ -86,7 +86,7 @@ def answer_study(results: Results) -> Answer:
 
 
 def _answer_along(results: Results) -> Answer:
-    """Of studies that differ in one thing: each gain, or without one how the alternatives compare with own data."""
+    """State each gain of studies differing in one thing, or without one how the alternatives compare with own data."""
     gains = results.list_differences("study", disease="mean")
     if gains:
         text = compare_models(gains, patients_known=results.about.get("has_patients", True))
@@ -176,7 +176,7 @@ def list_few(results: Results) -> list[str]:
 
 
 def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:
-    """What would decide a difference that training seeds and patients leave open: `advice` and `seeds` of an answer."""
+    """Advise on a difference that training seeds and patients leave open: `advice` and `seeds` of an answer."""
     mean = gains[-1] if gains else None
     if mean is None or not mean["difference"] or mean["low"] is None:
         return {}
@@ -212,7 +212,7 @@ def _state_calibration(results: Results) -> str:
 
 
 def _state_meaning(results: Results) -> str:
-    """What the gain means in patients."""
+    """State the gain in patients."""
     counts = results.about.get("recognized")
     if not counts:
         return ""

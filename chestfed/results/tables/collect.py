@@ -1,4 +1,4 @@
-"""What finished runs come to: their AUCs and differences as two frames, with what captions and pages say of them.
+"""Results of finished runs: their AUCs and differences as two frames, with what captions and pages say of them.
 
 A run folder stores each AUC once, in the `result.json` of a K, hospital or alternative. Estimates are read from there;
 differences are stored in CSV files, because they take time. Several runs (training seeds, algorithms, windows, held-out
@@ -57,7 +57,7 @@ from chestfed.results.tables.settings import (
 )
 from chestfed.results.tables.titles import ALTERNATIVE_TITLES, Telling, find_telling, name_model
 
-#: What a run's last round records beside its own AUC: that of either rule of output, see `federated.stage_output`.
+#: AUCs that a run's last round records beside its own: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
 #: At most so many added clients are named.
 _NAMED: Final = 3
@@ -74,7 +74,7 @@ class _Model:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What identifies it, as columns."""
+        """Columns that identify it."""
         settings = self.runs[0].settings
         return {"method": settings.method, "window": settings.window, "k": self.k, "kind": self.kind}
 
@@ -362,7 +362,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
 
 
 def _list_makers(runs: Sequence[RunFolder]) -> list[tuple[str, Path, Sequence[int]]]:
-    """Of each run what stands before its K, its folder, and its finished K."""
+    """List of each run the text before its K, its folder, and its finished K."""
     several = len({(run.settings.method, run.settings.window) for run in runs}) > 1
     names = [f"{run.settings.method}, I={run.settings.window}, " if several else "" for run in runs]
     names = [

@@ -16,7 +16,7 @@ import pandas as pd
 
 from chestfed.results.evaluation.intervals.methods import MethodName
 
-#: Of the tables in a folder; a folder without `tables.json` is of version 1 (`older`).
+#: Version of the tables in a folder; a folder without `tables.json` is of version 1 (`older`).
 VERSION: Final = 2
 #: Values of `design`: what the studies of a table differ in.
 COMPARED, HELD_OUT, TARGET_IMAGES, SUBSETS = "comparison", "held_out", "target_images", "subsets"

@@ -59,7 +59,7 @@ class People(TypedDict):
 
 
 class LabelPolicy(TypedDict):
-    """How uncertain and unmentioned labels count, and how often positives are repeated, by disease."""
+    """Policy for uncertain and unmentioned labels, and repetitions of positives, by disease."""
 
     uncertain: dict[str, str]
     blank: dict[str, str]

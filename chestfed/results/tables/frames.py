@@ -65,7 +65,7 @@ VIEWS: Final = {
 #: The version of the tables in a folder.
 ABOUT: Final = "tables.json"
 TABLES: Final = (*(name for pair in VIEWS.values() for name in pair if name), ABOUT)
-#: Of intervals, unless another number is asked for.
+#: Resamples of intervals, unless another number is asked for.
 RESAMPLES: Final = 2000
 
 
@@ -233,7 +233,7 @@ class RunEntry(TypedDict):
 
 
 class About(TypedDict, total=False):
-    """What captions and pages say of results beside their tables, as plain data."""
+    """Facts that captions and pages give of results beside their tables, as plain data."""
 
     model: str
     protocol: str
@@ -280,7 +280,7 @@ class Results:
 
     @property
     def design(self) -> str:
-        """What the studies differ in: a value of the column `design`."""
+        """Difference between the studies: a value of the column `design`."""
         return str(self.estimates["design"].iloc[0]) if len(self.estimates) else COMPARED
 
     @property

@@ -1,4 +1,4 @@
-"""What each K of a run was trained with, as its folder records it."""
+"""Versions and processors that each K of a run was trained with, as its folder records them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Maker = dict[str, str]
 
 
 def read_makers(folder: Path, ks: Sequence[int]) -> dict[int, list[Maker]]:
-    """What the K of a run folder were trained with; K of an earlier version of chestfed have no such record."""
+    """Read what the K of a run folder were trained with; K of an earlier version of chestfed have no such record."""
     makers = {k: read_json(folder / f"k{k}" / MADE_WITH).get("made_with", []) for k in ks}
     return {k: every for k, every in makers.items() if every}
 

@@ -55,7 +55,7 @@ HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
 STAGE_1: Final = "stage_1.json"  #: AUCs of the network as stage 1 left it, where the test images are at hand
 COMPARISON: Final = "comparison.json"
-#: What the manifest of a run folder is about.
+#: Files in the manifest of a run folder.
 FILES: Final = (STUDY, SITES, THUMBNAILS, HOSPITALS_FILE, FEDERATION, STAGE_1, *TABLES)
 #: In the folder of an evaluation.
 EVALUATION: Final = "evaluation.json"
@@ -76,9 +76,9 @@ COUNTERS: Final[tuple[Literal["bytes_up", "bytes_down", "images", "gradients"], 
     *("bytes_up", "bytes_down"),
     *("images", "gradients"),
 )
-#: What the manifest of a K is about.
+#: Files in the manifest of a K.
 FILES_OF_K: Final = (RESULT, PREDICTIONS, MODEL_FILE, COMMON_FILE, ROUNDS, SECONDS, TIME, MISTAKES, CHOICE, MADE_WITH)
-#: What no finished K is without; predictions are missing where scores stay at a hospital.
+#: Files that every finished K has; predictions are missing where scores stay at a hospital.
 NEEDED_OF_K: Final = (RESULT, MODEL_FILE, ROUNDS)
 
 
@@ -179,7 +179,7 @@ class RunFolder:
 
     @property
     def origin(self) -> Origin:
-        """Of all sites together."""
+        """Origin of all sites together."""
         return Origin(self.about["data"])
 
     @property
@@ -200,7 +200,7 @@ class RunFolder:
 
     @cached_property
     def settings(self) -> Settings:
-        """What tables, pages and names need of the configuration."""
+        """Settings that tables, pages and names need of the configuration."""
         with expected(self.path / STUDY):
             return Settings.of(self.configuration)
 
@@ -330,7 +330,7 @@ class RunFolder:
 
     @cached_property
     def federation(self) -> dict[str, Any] | None:
-        """Of a study over hospitals who took part, on which machines (`federation.json`); else None."""
+        """Participants of a study over hospitals, with their machines (`federation.json`); else None."""
         return read_json_file(self.path / FEDERATION, optional=True)
 
     def check_finished(self) -> None:

@@ -115,7 +115,7 @@ def number_references(sentences: Sequence[Sentence]) -> MethodsText:
 
 
 def describe_scoring(what: str, patients: int, diseases: int, how: Intervals) -> list[Sentence]:
-    """What was scored, as `202 images (frontal-image, valid split)`, and how the AUCs' intervals were made.
+    """Describe what was scored, as `202 images (frontal-image, valid split)`, and how intervals were made.
 
     `patients`: their number; 0 where it is not known whose the images are.
     """
@@ -133,7 +133,7 @@ def describe_scoring(what: str, patients: int, diseases: int, how: Intervals) ->
 
 
 def describe_comparison(differences: pd.DataFrame) -> list[Sentence]:
-    """How models were compared, and what was corrected."""
+    """Describe how models were compared, and what was corrected."""
     rows = list_difference_rows(differences)
     seeds = list(read_seeds(rows[-1]))
     trained = f" (training seeds {', '.join(seeds)})" if seeds else ""

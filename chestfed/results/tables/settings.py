@@ -1,4 +1,4 @@
-"""What results are compared with: settings and costs of methods, fairness over hospitals, and the figures of papers."""
+"""Settings and costs of methods, fairness over hospitals, and figures of papers, with which results are compared."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
 
 
 def describe_tuning(tuning: Mapping[str, Any] | None) -> str:
-    """How settings were found, as `methods[].tuning` of a pipeline says."""
+    """Describe how settings were found, as `methods[].tuning` of a pipeline says."""
     if not tuning:
         return "by hand"
     how = "grid" if tuning["grid"] else "search"

@@ -14,12 +14,12 @@ ALTERNATIVE_TITLES: Final = {
     CENTRALIZED: "centralized",
     GATE: "gate",
 }
-#: What tells the models of a table apart.
+#: Property that tells the models of a table apart.
 Telling = Literal["k", "method", "method and window", "method and k"]
 
 
 def find_telling(models: Iterable[tuple[str, int, int]]) -> Telling:
-    """What tells models apart that are given by method, window and K: their K, if they are of one method."""
+    """Find what tells models apart that are given by method, window and K: their K, if they are of one method."""
     keys = set(models)
     methods, settings = {method for method, _, _ in keys}, {key[:2] for key in keys}
     if len(settings) < 2:

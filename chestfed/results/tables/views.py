@@ -1,4 +1,4 @@
-"""What terminals and pages show of results: a table, a caption and sentences for each view."""
+"""Views of results in terminals and pages: each a table, a caption and sentences."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def make_disease_columns(rows: Iterable[Mapping[str, Any]]) -> list[Cell]:
 
 
 def drop_single_mean(every: Sequence[T]) -> Sequence[T]:
-    """Of each disease and their mean, at last, what a table shows: the mean of one disease would repeat it."""
+    """Drop the mean, the last of the rows, where it would repeat the one disease."""
     return every[:-1] if len(every) == 2 else every
 
 
@@ -139,7 +139,7 @@ def list_undefined(results: Results, view: str = "study") -> list[str]:
 
 
 def list_left_out(results: Results) -> list[str]:
-    """How many hospitals do not count in the AUC of each disease, because they have not both classes."""
+    """List how many hospitals do not count in the AUC of each disease, because they have not both classes."""
     texts = set()
     for row in results.list_estimates("study"):
         if row["left_out"] and row["disease"] != "mean":
@@ -363,7 +363,7 @@ def describe_stage_1(results: Results) -> str:
 
 
 def list_notes(results: Results) -> list[str]:
-    """What stands below the table of AUCs."""
+    """List the notes below the table of AUCs."""
     notes = [f"paper: {results.about['paper']}"] if results.about["paper"] else []
     if unalike := results.about.get("made_unalike"):
         notes.append(unalike)

@@ -1,4 +1,4 @@
-"""What hospitals could do instead of using the common model, by name, and what their gates chose of it."""
+"""Alternatives of hospitals to the common model, by name, and the choices of their gates."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]
 
 
 def state_gate(results: Results) -> str:
-    """What the gate chose at each hospital, and what it costs against the other models; empty without a gate."""
+    """State the gate's choice at each hospital, and its cost against the other models; empty without a gate."""
     texts = []
     for place, counts in results.about.get("gate", {}).items():
         gates = results.list_differences("alternatives", disease="mean", place=place, kind=GATE)

@@ -65,7 +65,7 @@ def unusual_clients(shares: Sequence[Influence], diseases: Sequence[str], *, add
 
 
 def _one_class(client: ClientCounts, diseases: Sequence[str]) -> list[str]:
-    """What a client cannot teach, because all its labels of a disease are alike."""
+    """List what a client cannot teach, because all its labels of a disease are alike."""
     sentences = []
     for disease, positives, negatives in zip(diseases, client.positives, client.negatives, strict=True):
         if bool(positives) != bool(negatives):
