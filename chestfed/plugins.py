@@ -1,4 +1,4 @@
-"""What a plug-in is written with: the names of this module are stable.
+"""Names that a plug-in is written with; those of this module are stable.
 
 An algorithm declares an `AlgorithmSpec`, an objective an `ObjectiveSpec`, a network a `ModelSpec` (docs/own_method.md
 shows one of each), a step of the exchange between clients and server a `StepSpec`, a collection of images a

@@ -128,7 +128,7 @@ def contributions(
     hospitals: ArrayLike | None = None,
     orders: Sequence[Sequence[str]] | None = None,
 ) -> pd.DataFrame:
-    """What each partner contributes to the mean AUC at a target: Shapley value, added first, removed last.
+    """Estimate each partner's contribution to the mean AUC at a target: Shapley value, added first, removed last.
 
     `scores` hold those of the target's images after training with each set of partners, a list with one array per seed;
     `list_subsets` says which sets. Columns: partner (`total` for the total gain), measure, value, low, high, p,

@@ -53,7 +53,7 @@ class Comparison:
 
     @classmethod
     def of(cls, folders: Sequence[Path]) -> Comparison:
-        """What was written about the runs in these folders, which lie side by side."""
+        """Load what was written about the runs in these folders, which lie side by side."""
         origin = Origin.together(RunFolder(folder).origin for folder in folders)
         return cls.load(name_folder([folder.name for folder in folders], origin, folders[0].parent))
 

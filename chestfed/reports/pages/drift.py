@@ -1,4 +1,4 @@
-"""How far sites are apart: in gray levels, and in how frequent the diseases are.
+"""Distance between sites: in gray levels, and in how frequent the diseases are.
 
 Both parts are Wasserstein-1 distances in [0, 1], and the score is their sum, in [0, 2]:
 

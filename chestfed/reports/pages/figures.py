@@ -1,4 +1,4 @@
-"""How figures are drawn: one palette and style, one function per kind of figure, on axes and plain values.
+"""Drawing of figures: one palette and style, one function per kind of figure, on axes and plain values.
 
 The report, `chestfed.Study`, comparisons, the site card and MLflow all draw with these; `run_figures.py` says which
 figures a study has. A `Picture` comes with a text that says what is seen in it.
@@ -377,7 +377,7 @@ def _thinned(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _compact(svg: bytes) -> bytes:
-    """The same picture with coordinates to a hundredth of a point, and without line breaks in paths."""
+    """Shorten an SVG: coordinates to a hundredth of a point, and no line breaks in paths."""
 
     def shortened(path: re.Match[bytes]) -> bytes:
         return re.sub(rb"\s+", b" ", re.sub(rb"(\.\d\d)\d+", rb"\1", path[0]))

@@ -160,7 +160,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
 
 
 def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture], *, pictures: bool) -> dict[str, Any]:
-    """What the page says of a single run alone."""
+    """Make the part of the page on a single run alone."""
     scores = not run.scores_stay
     return {
         "facts": _facts(run, results),
@@ -213,7 +213,7 @@ def _explain(results: Results) -> list[str]:
 
 
 def _describe_view(results: Results, view: str) -> dict[str, Any]:
-    """What the page shows of hospitals, or of their alternatives."""
+    """Make the part of the page on hospitals, or on their alternatives."""
     grid = make_hospital_grid(results, view, describe_hospitals(results, view))
     diseases = make_disease_grid(results) if view == "hospitals" else None
     sentence = f"{state_gains(results, view)} {state_gate(results) if view == 'alternatives' else ''}".strip()
@@ -240,7 +240,7 @@ def _make_runs_grid(results: Results) -> Grid:
 
 
 def _intervals(run: RunFolder, results: Results) -> Intervals:
-    """How the intervals of these results are made."""
+    """Method and resamples of the intervals of these results."""
     return Intervals(results.view("study")["interval_method"].iloc[0], run.settings.resamples)
 
 
@@ -291,7 +291,7 @@ def _calibration_table(run: RunFolder) -> Grid:
 
 
 def _points_table(run: RunFolder) -> Grid:
-    """Of the largest K: AUPRC, and what two thresholds do."""
+    """AUPRC of the largest K, and the effect of three thresholds."""
     points = {
         f"at specificity {SHARE}": metrics.sensitivity_at_specificity,
         f"at sensitivity {SHARE}": metrics.specificity_at_sensitivity,

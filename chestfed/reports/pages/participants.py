@@ -17,7 +17,7 @@ from chestfed.results.tables.files import HospitalFacts
 from chestfed.results.tables.grid import Cell, Grid, Line, Rows, make_grid
 from chestfed.results.tables.run_folder import RunFolder
 
-#: What the page's sections are called in the checklists, by their ids.
+#: Names of the page's sections in the checklists, by their ids.
 _SECTIONS = {
     "results": "AUC of each disease",
     "differences": "Differences",
@@ -49,7 +49,7 @@ def data_sets(run: RunFolder) -> list[str]:
 
 
 def limits(run: RunFolder) -> list[str]:
-    """What the study itself shows of its limits."""
+    """List the limits that the study itself shows."""
     sentences = [f"One training seed ({run.settings.seed}): another one gives other AUCs and other differences."]
     rare = [auc for auc in run.row().diseases if (auc.positives or 0) < _FEW]
     few = [f"{format_title(auc.disease)} ({auc.positives})" for auc in rare]
@@ -77,7 +77,7 @@ def limits(run: RunFolder) -> list[str]:
 
 
 def privacy_spent(run: RunFolder) -> str:
-    """What noise protects the weights, and the privacy budget of each K; empty without."""
+    """Describe the noise that protects the weights, and the privacy budget of each K; empty without."""
     privacy = run.configuration["federated"].get("privacy")
     if privacy is None:
         return ""

@@ -289,7 +289,7 @@ def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
 
 
 def draw_gains_by_images(results: Results) -> list[Picture]:
-    """What joining gains at the target against the number of its training images; none where that does not vary.
+    """Draw gains by joining at the target against the number of its training images; none where that does not vary.
 
     With `alternatives` what each of them gains over own data, else each K over the first.
     """

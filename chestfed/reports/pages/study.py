@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Study:
-    """What a study left in its run folder, or several training seeds of one together.
+    """Results of a study in its run folder, or of several training seeds of one together.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class Study:
         return self._with_statistics(self._require("hospitals", self._results.view("hospitals"), otherwise))
 
     def alternatives(self) -> pd.DataFrame:
-        """What each hospital could do instead of using the largest K: columns as in `alternatives.csv`.
+        """Alternatives of each hospital to the largest K: columns as in `alternatives.csv`.
 
         Raises
         ------

@@ -222,7 +222,7 @@ class MlflowRecord(Reporter):
         store.end_run(run)
 
     def _identify(self, k: int | None = None) -> Part:
-        """What the folder of the study, or of a K, holds."""
+        """Identify the content of the folder of the study, or of a K."""
         return Part(self._study.identity.digest, "." if k is None else f"k{k}")
 
     def _open_run(self, folder: Path, part: str, name: str, tags: Mapping[str, str]) -> str:
@@ -285,7 +285,7 @@ def _auc_metrics(row: Row) -> dict[str, float | None]:
 
 
 def _read_note(folder: Path, part: str) -> dict[str, str]:
-    """What a folder notes of its run: `run`, its id, or `mark`, if it was to be made.
+    """Read a folder's note of its run: `run`, its id, or `mark`, if it was to be made.
 
     Empty if the note is damaged, or came with a copy of another folder: a run is recorded twice rather than wrongly.
     """

@@ -34,7 +34,7 @@ _REMARKS: Final = (REMARK, PICTURES_READ)  # they say how the site was read, and
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What is compared between sites."""
+    """Values that are compared between sites."""
 
     name: str
     synthetic: bool
@@ -72,7 +72,7 @@ class SiteReport:
 
     @property
     def origin(self) -> Origin:
-        """How tables mark it."""
+        """Origin that tables mark it with."""
         return Origin.of([self.check.synthetic])
 
     @cached_property

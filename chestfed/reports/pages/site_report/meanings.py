@@ -22,7 +22,7 @@ _LONGEST: Final = 30
 #: A word of the code book is shown if so many rows have it: a rarer one may name a patient.
 _ROWS: Final = 10
 _STATES: Final = {"positive": POSITIVE, "negative": NEGATIVE, "uncertain": UNCERTAIN}
-#: What label columns mean without any code.
+#: Label -> the cells that mean it in columns without any code.
 _PLAIN: Final = {"positive": ("1", "yes"), "negative": ("0", "no")}
 _NUMBER: Final = re.compile(r"[+-]?\d+([.,]\d+)?")
 
@@ -42,7 +42,7 @@ def describe_words(config: SiteConfig) -> dict[str, str]:
 
 
 def _describe_terms(config: SiteConfig, table: TableFormat, codes: list[Code], disease: str) -> str:
-    """Of findings in words: those that report, deny or doubt the disease."""
+    """Describe findings in words: those that report, deny or doubt the disease."""
     words: dict[str, list[Code]] = {state: [] for state in _STATES}
     for code in codes:
         if code.kind == FINDING:
@@ -54,7 +54,7 @@ def _describe_terms(config: SiteConfig, table: TableFormat, codes: list[Code], d
 
 
 def _describe_columns(config: SiteConfig, table: TableFormat, codes: list[Code], disease: str) -> str:
-    """Of a column per disease: its name, and the cells that mean each label."""
+    """Describe a column per disease: its name, and the cells that mean each label."""
     names = config.labels.get(disease, [])
     head = f"{'column' if len(names) == 1 else 'columns'} {', '.join(names)}"
     threshold = table.threshold.get(disease) if isinstance(table.threshold, dict) else table.threshold

@@ -38,7 +38,7 @@ _SHOWN_PICTURES: Final = (
     f"Drawn at random, {SIDE} x {SIDE} pixels, as the network sees them but smaller. They were re-encoded from the "
     "pixels, without names or headers; text in the pixels is still there."
 )
-#: What a terminal shows below the problems: sections whose sentences are printed, tables, and tables as one line each.
+#: Sections in a terminal below the problems: those whose sentences are printed, tables, and tables as one line each.
 _IN_TERMINAL: Final = ("labels", "people", "files")
 _TABLES: Final = ("prevalence", "shortcuts", "drift")
 _LINES: Final = ("splits", "not_understood", "sexes", "views", "files", "formats", "sizes", "bits", "modes", "syntaxes")

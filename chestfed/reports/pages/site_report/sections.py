@@ -176,7 +176,7 @@ def _people(report: SiteReport, drawn: bool) -> Section:
 
 
 def _shortcuts(report: SiteReport, numbered: Mapping[str, str]) -> Section:
-    """What each column reaches alone, the largest AUC first."""
+    """Section of the AUC that each column reaches alone, the largest first."""
     shortcuts, diseases = report.check.shortcuts, report.check.inspection.survey.table.diseases
     ranked = sorted(shortcuts, key=lambda name: -max((auc or 0 for auc in shortcuts[name].values()), default=0))
     rows = [(numbered.get(name, name), [number(shortcuts[name][disease]) for disease in diseases]) for name in ranked]
@@ -294,7 +294,7 @@ def _compare(report: SiteReport, drawn: bool) -> Section:
 
 
 def drift_table(report: SiteReport) -> Grid:
-    """How far each of the other sites is, in gray levels and prevalences."""
+    """Tabulate the distances to the other sites, in gray levels and prevalences."""
     rows: Rows = []
     for other in report.other_sites:
         if (distance := report.profile.drift_to(other)) is None:
