@@ -13,7 +13,7 @@ AUTO: Final = Path("auto")
 #: In the working folder: where earlier versions kept all, which is read if it is there.
 _HERE: Final = Path("cache")
 #: Beside the sites' folders.
-_BESIDE: Final = ".chestfed_cache"
+BESIDE: Final = ".chestfed_cache"
 _FILE: Final = "images.sqlite"
 
 
@@ -29,7 +29,7 @@ def find_cache(given: Path, site: str, root: Path) -> Path:
     if (_HERE / site / _FILE).is_file():
         return _HERE
     around = root.resolve().parent
-    beside = around / _BESIDE
+    beside = around / BESIDE
     exists = (beside / site / _FILE).is_file()
     if os.access(beside / site / _FILE, os.R_OK) or (not exists and _can_write(beside if beside.is_dir() else around)):
         return beside
@@ -47,7 +47,7 @@ def _list_usual(data: Path | None) -> Iterator[Path]:
     yield _HERE
     for around in (data, Path("synthetic_hospitals")):
         if around is not None:
-            yield around.resolve() / _BESIDE
+            yield around.resolve() / BESIDE
     if _find_own().is_dir():
         yield from sorted(path for path in _find_own().iterdir() if path.is_dir())
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from chestfed.data.images.place import BESIDE
+
 #: The file in a folder of phantoms that holds the digest.
 MARKER: Final = "SYNTHETIC.txt"
 #: Files of these endings are listed with their sizes; of all others the content counts: they hold names and labels.
@@ -20,6 +22,8 @@ _PICTURES: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
 _DIGEST: Final = re.compile(r"^digest: ([1-9]\d*) files, ([0-9a-f]{32})$", re.MULTILINE)
 #: Files that a system adds to folders; any other hidden file counts.
 _OF_THE_SYSTEM: Final = (".DS_Store", ".directory")
+#: Files of the cache, which is in a folder of phantoms where a site's root is a folder below it.
+_CACHED: Final = re.compile(rf"{re.escape(BESIDE)}/[^/]+/images\.(?:sqlite(?:-[a-z]+)?|lock)")
 
 
 def write_marker(folder: Path, text: str) -> None:
@@ -55,11 +59,11 @@ def is_phantoms(folder: Path, above: int = 1) -> bool:
 
 
 def _list_files(folder: Path) -> Iterator[str]:
-    """Paths below the folder, without the marker and what the system adds."""
+    """Paths below the folder, without the marker, the cache, and what the system adds."""
     for place, _, files in os.walk(folder, followlinks=True):
         for name in files:
             path = Path(place, name).relative_to(folder).as_posix()
-            if path != MARKER and name not in _OF_THE_SYSTEM:
+            if path != MARKER and name not in _OF_THE_SYSTEM and not _CACHED.fullmatch(path):
                 yield path
 
 

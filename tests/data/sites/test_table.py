@@ -11,8 +11,10 @@ import pytest
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
+from chestfed.data.images.file_store import open_database
+from chestfed.data.images.place import AUTO, find_cache
 from chestfed.data.sites import SiteTable, open_site
-from chestfed.data.sites.phantoms import MARKER
+from chestfed.data.sites.phantoms import MARKER, is_phantoms, write_marker
 from tests.cases import assert_refused
 from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.data.sites.small_sites import column, list_problems, load_bundled, open_files, write_files
@@ -136,6 +138,20 @@ def test_phantoms_are_known_by_their_digest(tmp_path: Path, tiny_hospitals: Path
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(file.read_bytes() + b"\n" if file.exists() else b"")
         assert not open_site(config, tmp_path / change).phantoms
+
+
+def test_cache_leaves_phantoms_what_they_are(tmp_path: Path) -> None:
+    """The cache is beside a site's root, which may be the folder of the images alone."""
+    root = tmp_path / "images"
+    root.mkdir()
+    (root / "a.png").write_bytes(b"a")
+    write_marker(tmp_path, "")
+    place = find_cache(AUTO, "mine", root)
+    open_database(place, "mine").create()
+    assert place.is_relative_to(tmp_path)
+    assert is_phantoms(root)
+    (place / "mine/images.png").write_bytes(b"")
+    assert not is_phantoms(root)
 
 
 def test_opening_a_site_needs_no_image(tmp_path: Path) -> None:
