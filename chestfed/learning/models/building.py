@@ -32,6 +32,12 @@ _DRAW_NOTHING: Final = frozenset(
         *(f"torch.nn.modules.pooling.{name}" for name in ("AdaptiveAvgPool2d", "AvgPool2d", "MaxPool2d")),
         *(f"monai.networks.nets.densenet.{name}" for name in ("DenseNet", "_DenseBlock", "_DenseLayer", "_Transition")),
         *(f"chestfed.learning.models.resnet20.{name}" for name in ("ResNet20", "_Block")),
+        *(
+            f"chestfed.learning.models.efficientnet.{name}"
+            for name in ("EfficientNetLite", "InvertedBottleneck", "SameConv2d", "Stem")
+        ),
+        "torch.nn.modules.activation.ReLU6",
+        "torch.nn.modules.linear.Identity",
         "torch.nn.modules.activation.ReLU",
         "torch.nn.modules.batchnorm.BatchNorm2d",
         "torch.nn.modules.conv.Conv2d",
@@ -93,7 +99,7 @@ def build_model(options: ModelOptions, outputs: int, seed: int, spec: ModelSpec 
     if options.initial_weights is not None:
         place, layer = find_classifier(model, options, outputs, spec)
         names = {f"{place}.{name}" for name in layer.state_dict()}
-        load_initial(model, find_initial_weights(options.initial_weights, options.name), spec.renamed, names)
+        load_initial(model, find_initial_weights(options.initial_weights, spec), spec.renamed, names)
     return model
 
 

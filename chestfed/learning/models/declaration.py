@@ -15,7 +15,7 @@ In a pipeline it is then `model: {name: "mylab.nets:VIT", patch: 8}`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -44,7 +44,8 @@ class ModelOptions(Options):
     initial_weights: Annotated[str | None, NamesFile((IMAGENET,))] = Field(
         None,
         description="safetensors or .pth file to start from, relative to the working folder; imagenet: the published "
-        "ImageNet weights of densenet121 or densenet161, downloaded if needed; null: random weights by the seed",
+        "ImageNet weights of densenet121, densenet161 (downloaded if needed) or efficientnet-lite0 "
+        "(chestfed[pretrained]); null: random weights by the seed",
     )
 
     def resolve_norm(self, *, averaged: bool) -> Self:
@@ -55,6 +56,18 @@ class ModelOptions(Options):
         if getattr(self, "norm", None) != "auto":
             return self
         return self.model_copy(update={"norm": "batch" if averaged else "group"})
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published file of weights. Its name ends with the first eight digits of its SHA-256.
+
+    It is downloaded from `url`, or a part of the installed distribution `package`.
+    """
+
+    name: str
+    url: str = ""
+    package: str = ""
 
 
 def same_name(name: str) -> str:
@@ -82,6 +95,11 @@ class ModelSpec(Versioned):
         other outputs. None: the last linear layer or 1x1 convolution with as many outputs as the network.
     renamed
         From a tensor's name in published weight files to the network's own.
+    imagenet
+        What `initial_weights: imagenet` stands for; None: nothing is known.
+    stages
+        The network without its classifier as modules of which each takes what the one before it gives, the first of
+        them images, the last giving vectors: with them `features` can train the last ones. None: it cannot.
     recomputed
         Regular expression of whole names in `named_modules()`: the parts that `runtime.recompute` computes twice.
         Empty: the network has no such option.
@@ -97,3 +115,5 @@ class ModelSpec(Versioned):
     classifier: str | None = None
     renamed: Callable[[str], str] = same_name
     recomputed: str = ""
+    imagenet: Published | None = None
+    stages: Callable[[Any], Sequence[nn.Module]] | None = None

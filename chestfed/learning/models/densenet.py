@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field
 from torch import Tensor, nn
 
-from chestfed.learning.models.declaration import NORM, ModelOptions, ModelSpec, Norm
+from chestfed.learning.models.declaration import NORM, ModelOptions, ModelSpec, Norm, Published
 
 if TYPE_CHECKING:
     from monai.networks.nets import DenseNet
@@ -131,8 +131,16 @@ def monai_name(name: str) -> str:
     return re.sub(r"^classifier\.", "class_layers.out.", name)
 
 
+#: Of torchvision's weights.
+_HOST: Final = "https://download.pytorch.org/models"
 _COMMON: Final = (_CITATION, "class_layers.out", monai_name, r".*\.denselayer\d+")
 
 SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, *_COMMON)
-DENSENET121 = ModelSpec("densenet121", "DenseNet121", PublishedOptions, _densenet121, *_COMMON)
-DENSENET161 = ModelSpec("densenet161", "DenseNet161", PublishedOptions, _densenet161, *_COMMON)
+DENSENET121 = ModelSpec(
+    *("densenet121", "DenseNet121", PublishedOptions, _densenet121, *_COMMON),
+    imagenet=Published("densenet121-a639ec97.pth", _HOST),
+)
+DENSENET161 = ModelSpec(
+    *("densenet161", "DenseNet161", PublishedOptions, _densenet161, *_COMMON),
+    imagenet=Published("densenet161-8d451a50.pth", _HOST),
+)

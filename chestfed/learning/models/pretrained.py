@@ -1,22 +1,20 @@
-"""Published ImageNet weights: where they are, and the digest that their host gives.
+"""Published ImageNet weights: where they are, and whether they are what was published.
 
-The files are PyTorch's, made for torchvision; a file's name ends with the first eight digits of its SHA-256. They are
-kept where PyTorch keeps them, `$TORCH_HOME/hub/checkpoints`, so a file that is there already is used, and a machine
-without a network can be given one.
+The files are PyTorch's; a file's name ends with the first eight digits of its SHA-256. Downloaded ones are kept where
+PyTorch keeps them, `$TORCH_HOME/hub/checkpoints`, so a file that is there already is used, and a machine without a
+network can be given one. Others are a part of a distribution that pip installs.
 """
 
 from __future__ import annotations
 
 import hashlib
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from chestfed.core.errors import ConfigError, first_line
-from chestfed.learning.models.declaration import IMAGENET
+from chestfed.learning.models.declaration import IMAGENET, ModelSpec, Published
 
-_HOST: Final = "https://download.pytorch.org/models"
-#: Network -> published file.
-_FILES: Final = {"densenet121": "densenet121-a639ec97.pth", "densenet161": "densenet161-8d451a50.pth"}
 #: Advice for a study without them.
 _WITHOUT: Final = (
     "Without it, set model.initial_weights=null: the network then starts from random weights, and its AUCs cannot be "
@@ -24,45 +22,74 @@ _WITHOUT: Final = (
 )
 
 
-def find_initial_weights(initial_weights: str, network: str) -> Path:
+def find_initial_weights(initial_weights: str, spec: ModelSpec) -> Path:
     """The file that `model.initial_weights` names; ImageNet's is downloaded if it is not there.
 
     Raises
     ------
     ConfigError
-        If there is no ImageNet file for the network, it cannot be downloaded, or its digest is another.
+        If there is no ImageNet file for the network, it cannot be had, or its digest is another.
     """
     if initial_weights != IMAGENET:
         return Path(initial_weights)
-    name = _FILES.get(network)
-    if name is None:
+    if spec.imagenet is None:
         raise ConfigError(
-            f"model.initial_weights: there is no known ImageNet file for network '{network}' ({', '.join(_FILES)} have "
-            "one); give a file",
+            f"model.initial_weights: there is no known ImageNet file for network '{spec.name}'; give a file",
             kind="no ImageNet weights",
+            network=spec.name,
+        )
+    find = _find_installed if spec.imagenet.package else _find_downloaded
+    file, advice = find(spec.imagenet, spec.name)
+    with file.open("rb") as content:
+        digits = _read_digits(spec.imagenet)
+        if not hashlib.file_digest(content, "sha256").hexdigest().startswith(digits):
+            raise ConfigError(
+                f"model.initial_weights: {file} is damaged: its SHA-256 does not begin with {digits}. {advice}. "
+                f"{_WITHOUT}",
+                kind="damaged weights",
+                network=spec.name,
+            )
+    return file
+
+
+def _read_digits(published: Published) -> str:
+    """The first digits of the file's SHA-256."""
+    return Path(published.name).stem.rpartition("-")[2]
+
+
+def _find_installed(published: Published, network: str) -> tuple[Path, str]:
+    """The file in its distribution, and what to do if it is damaged; nothing of the distribution is run."""
+    advice = f"pip install --force-reinstall {published.package}"
+    try:
+        installed = find_spec(published.package)
+    except (ImportError, ValueError):
+        installed = None
+    folders = (installed and installed.submodule_search_locations) or ()
+    files = [file for folder in folders if (file := Path(folder) / published.name).is_file()]
+    if not files:
+        raise ConfigError(
+            f"model.initial_weights: the weights of {network} are in the package {published.package}, which is not "
+            f"installed: pip install 'chestfed[pretrained]'. {_WITHOUT}",
+            kind="weights not installed",
             network=network,
         )
+    return files[0], advice
+
+
+def _find_downloaded(published: Published, network: str) -> tuple[Path, str]:
+    """The downloaded file, and what to do if it is damaged."""
     from torch import hub
 
-    file = Path(hub.get_dir()) / "checkpoints" / name
-    digits = file.stem.rpartition("-")[2]
+    file, url = Path(hub.get_dir()) / "checkpoints" / published.name, f"{published.url}/{published.name}"
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            hub.download_url_to_file(f"{_HOST}/{name}", str(file), hash_prefix=digits, progress=False)
+            hub.download_url_to_file(url, str(file), hash_prefix=_read_digits(published), progress=False)
         except (OSError, RuntimeError) as error:  # RuntimeError: another digest
             raise ConfigError(
-                f"model.initial_weights: {_HOST}/{name} cannot be downloaded: {first_line(error)}. Put the file into "
+                f"model.initial_weights: {url} cannot be downloaded: {first_line(error)}. Put the file into "
                 f"{file.parent}. {_WITHOUT}",
                 kind="weights not downloaded",
                 network=network,
             ) from None
-    with file.open("rb") as content:
-        if not hashlib.file_digest(content, "sha256").hexdigest().startswith(digits):
-            raise ConfigError(
-                f"model.initial_weights: {file} is damaged: its SHA-256 does not begin with {digits}. Remove it. "
-                f"{_WITHOUT}",
-                kind="damaged weights",
-                network=network,
-            )
-    return file
+    return file, "Remove it"

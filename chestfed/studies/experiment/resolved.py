@@ -57,7 +57,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del data["collection"]["root"], data["collection"]["download"]
     _without_idle_keys(data, pipeline)
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
-        file = find_initial_weights(pipeline.model.initial_weights, pipeline.model.name)
+        file = find_initial_weights(pipeline.model.initial_weights, MODELS.find(pipeline.model.name))
         data["model"]["initial_weights"] = hash_file(file)
     if isinstance(pipeline.model, FeatureOptions):
         data["model"]["network"] = load_frozen(pipeline.model).digest
