@@ -133,14 +133,22 @@ def monai_name(name: str) -> str:
 
 #: Of torchvision's weights.
 _HOST: Final = "https://download.pytorch.org/models"
+
+
+def _list_stages(network: DenseNet) -> list[nn.Module]:
+    return [*network.features, nn.Sequential(*list(network.class_layers)[:-1])]
+
+
 _COMMON: Final = (_CITATION, "class_layers.out", monai_name, r".*\.denselayer\d+")
 
-SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, *_COMMON)
+SMALL = ModelSpec("small", "small DenseNet", SmallOptions, _small, *_COMMON, stages=_list_stages)
 DENSENET121 = ModelSpec(
     *("densenet121", "DenseNet121", PublishedOptions, _densenet121, *_COMMON),
     imagenet=Published("densenet121-a639ec97.pth", _HOST),
+    stages=_list_stages,
 )
 DENSENET161 = ModelSpec(
     *("densenet161", "DenseNet161", PublishedOptions, _densenet161, *_COMMON),
     imagenet=Published("densenet161-8d451a50.pth", _HOST),
+    stages=_list_stages,
 )

@@ -1,20 +1,24 @@
-"""Heads on the features of a network that is not trained: linear probing, with one hidden layer if wanted.
+"""Heads on the features of a network that is not trained: linear probing, with one hidden layer if wanted, or with the
+last stages of the network trained too.
 
 model: {name: features, network: runs/films-0123456789ab/k3/model.safetensors}
 model: {name: features, network: {name: densenet121, initial_weights: imagenet}}
+model: {name: features, network: {name: efficientnet-lite0, initial_weights: imagenet}, trained: 5}
 model: {name: features, network: {name: "timm:create_model", options: {model_name: vit_tiny_patch16_224, ...}}}
 model: {name: features, network: {name: "torchxrayvision.models:DenseNet", options: {weights: densenet121-res224-all}},
         outputs: 18, channels: 1, range: [-1024, 1024]}
 
-Features are what enters the last layer of the network, in evaluation mode. They do not depend on a study's settings, so
-they are computed once per image (`chestfed.data.images.features`).
+Features are what enters the last layer of the network, or the first stage that is trained, in evaluation mode. They do
+not depend on a study's settings, so they are computed once per image (`chestfed.data.images.features`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -35,6 +39,8 @@ FEATURES: Final = "features"
 #: ImageNet's channel means and standard deviations, with which images are normalized before any network sees them.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MODEL_FILE: Final = ".safetensors"
+#: Side of an image that tells how many planes the stages give.
+_TRIED_SIDE: Final = 64
 
 
 class FeatureOptions(ModelOptions):
@@ -43,6 +49,12 @@ class FeatureOptions(ModelOptions):
     network: Annotated[dict[str, JsonValue] | str, NamesFile()] = Field(
         description="the network that is not trained: a model file of a study (.safetensors), or a name or a mapping "
         "as `model` elsewhere, with initial_weights of its own. It must not have been trained on test patients"
+    )
+    trained: int = Field(
+        0,
+        ge=0,
+        description="number of the network's last stages that are trained too, from its weights on and with its batch "
+        "statistics; only they and the head are sent",
     )
     hidden: int = Field(0, ge=0, le=65_536, description="units of a hidden layer; 0: the head is linear")
     outputs: int | None = Field(
@@ -91,24 +103,36 @@ class FrozenNetwork:
 
     module: nn.Module  #: in evaluation mode
     layer: nn.Module  #: the last one
-    width: int  #: number of features
+    width: int  #: number of values that the last layer takes
     digest: str  #: of the weights, of the code of a plug-in, and of how images are given to it
     options: FeatureOptions
     preprocess: dict[str, Any] | None = None  #: with which a model file says that it was trained
+    before: nn.Module | None = None  #: the stages that are not trained, if others are
+    trained: nn.Module | None = None  #: those that are, with the network's weights
+    channels: int = 0  #: of the planes that the first of these takes
+
+    def count_features(self, size: int) -> int:
+        """The number of features of an image of `size` x `size`."""
+        if self.before is None:
+            return self.width
+        device = next(self.module.parameters()).device
+        return self.extract(torch.zeros(1, 3, size, size, device=device)).shape[1]
 
     def extract(self, images: Tensor) -> Tensor:
-        """Features float32 `[n, width]` of images `[n, 3, h, w]`, normalized as in training.
+        """Features float32 `[n, d]` of images `[n, 3, h, w]`, normalized as in training; planes one after the other.
 
         Raises `ConfigError` if the last layer is given anything but vectors or planes.
         """
-        entered: list[Tensor] = []
-        hook = self.layer.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
-        device = images.device.type
-        try:
-            with torch.no_grad(), torch.autocast(device, enabled=False):
-                self.module.to(images.device)(self._adapt(images.float()))
-        finally:
-            hook.remove()
+        with torch.no_grad(), torch.autocast(images.device.type, enabled=False):
+            network, given = self.module.to(images.device), self._adapt(images.float())
+            if self.before is not None:
+                return self.before(given).flatten(1).float()
+            entered: list[Tensor] = []
+            hook = self.layer.register_forward_pre_hook(lambda _, inputs: entered.append(inputs[0]))
+            try:
+                network(given)
+            finally:
+                hook.remove()
         features = entered[0].mean(dim=(2, 3)) if entered[0].dim() == 4 else entered[0]
         if features.dim() != 2:
             shape = list(features.shape)
@@ -128,11 +152,35 @@ class FrozenNetwork:
         return images[:, : self.options.channels]
 
 
+class FixedNorm(nn.Module):
+    """Batch normalization with the statistics and the scale that the weights came with: none of them is trained."""
+
+    def __init__(self, norm: nn.BatchNorm2d) -> None:
+        super().__init__()
+        assert norm.running_var is not None
+        assert norm.running_mean is not None
+        scale = norm.weight.detach() * (norm.running_var + norm.eps).rsqrt()
+        self.scale = nn.Parameter(scale, requires_grad=False)
+        self.shift = nn.Parameter(norm.bias.detach() - norm.running_mean * scale, requires_grad=False)
+
+    def forward(self, planes: Tensor) -> Tensor:
+        """Each channel times its scale, plus its shift."""
+        return planes * self.scale[:, None, None] + self.shift[:, None, None]
+
+
+def _fix_norms(module: nn.Module) -> nn.Module:
+    """The module with `FixedNorm` for every batch normalization: clients of few images have no good statistics."""
+    for name, part in module.named_children():
+        setattr(module, name, FixedNorm(part) if isinstance(part, nn.BatchNorm2d) else _fix_norms(part))
+    return module
+
+
 class FeatureHead(nn.Module):
     """A linear layer, or two, on features; also of images, whose features it computes then.
 
-    Features are normalized image by image (layer normalization without parameters), so that step sizes do not depend on
-    their scale. The network itself is neither among the parameters nor in the state, which has its digest.
+    Before it come the stages of the network that are trained. What enters the first linear layer is normalized image by
+    image (layer normalization without parameters), so that step sizes do not depend on its scale. The part of the
+    network that is not trained is neither among the parameters nor in the state, which has its digest.
     """
 
     digest: Tensor
@@ -140,13 +188,22 @@ class FeatureHead(nn.Module):
     def __init__(self, frozen: FrozenNetwork, hidden: int, outputs: int) -> None:
         super().__init__()
         self._frozen = (frozen,)  # in a tuple, where torch does not look for parameters
+        self.stages = None if frozen.trained is None else _fix_norms(deepcopy(frozen.trained)).requires_grad_(True)
+        for part in self.modules():
+            if isinstance(part, FixedNorm):
+                part.requires_grad_(False)
         self.hidden = nn.Linear(frozen.width, hidden) if hidden else None
         self.head = nn.Linear(hidden or frozen.width, outputs)
         self.register_buffer("digest", torch.tensor(list(bytes.fromhex(frozen.digest)), dtype=torch.uint8))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Logits `[n, outputs]` of features `[n, width]` or of images `[n, 3, h, w]`."""
-        features = inputs if inputs.dim() == 2 else self._frozen[0].extract(inputs)
+        """Logits `[n, outputs]` of features `[n, d]` or of images `[n, 3, h, w]`."""
+        frozen = self._frozen[0]
+        features = inputs if inputs.dim() == 2 else frozen.extract(inputs)
+        if self.stages is not None:
+            side = math.isqrt(features.shape[1] // frozen.channels)
+            planes = features.unflatten(1, (frozen.channels, side, side)).clone()  # stages may write into their input
+            features = self.stages(planes)
         values = functional.layer_norm(features, features.shape[1:])
         return self.head(values if self.hidden is None else torch.relu(self.hidden(values)))
 
@@ -198,9 +255,39 @@ def _load(text: str, _: object) -> FrozenNetwork:
         )
     convolve_channels_last(module)
     code = f"{network.name} {MODELS.digest(network.name)} {options.channels} {options.range}"
-    digest = _digest(module, code)
     module.eval().requires_grad_(False)
-    return FrozenNetwork(module, layer, int(width), digest, options, header.get("preprocess"))
+    if not options.trained:
+        return FrozenNetwork(module, layer, int(width), _digest(module, code), options, header.get("preprocess"))
+    stages = _list_stages(module, network, options.trained)
+    digest = _digest(module, f"{code} {options.trained}")
+    frozen = FrozenNetwork(module, layer, int(width), digest, options, header.get("preprocess"), *stages)
+    with torch.no_grad():
+        channels = stages[0](frozen._adapt(torch.zeros(1, 3, _TRIED_SIDE, _TRIED_SIDE))).shape[1]
+    return replace(frozen, channels=channels)
+
+
+def _list_stages(module: nn.Module, network: ModelOptions, trained: int) -> tuple[nn.Module, nn.Module]:
+    """The stages of a network before the last `trained` ones, and these."""
+    from chestfed.learning.models.building import MODELS
+
+    spec = MODELS.find(network.name)
+    if spec.stages is None:
+        others = ", ".join(name for name, declared in MODELS.built_in.items() if declared.stages)
+        raise ConfigError(
+            f"model.trained: '{network.name}' does not say its stages; set it to 0, or take one of {others}",
+            kind="no stages",
+            network=network.name,
+        )
+    stages = spec.stages(module)
+    if trained >= len(stages):
+        raise ConfigError(
+            f"model.trained: '{network.name}' has {len(stages)} stages, and {trained} leave none to take features "
+            f"from: at most {len(stages) - 1}, or train the network itself: model: {{name: {network.name}, ...}}",
+            kind="too many stages",
+            network=network.name,
+            stages=len(stages),
+        )
+    return nn.Sequential(*stages[:-trained]), nn.Sequential(*stages[-trained:])
 
 
 def _open_model_file(path: Path) -> tuple[ModelOptions, dict[str, Tensor], dict[str, Any]]:

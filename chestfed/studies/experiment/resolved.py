@@ -61,6 +61,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         data["model"]["initial_weights"] = hash_file(file)
     if isinstance(pipeline.model, FeatureOptions):
         data["model"]["network"] = load_frozen(pipeline.model).digest
+        if not pipeline.model.trained:  # runs from before there was a choice stay valid
+            del data["model"]["trained"]
     return data | {"plugins": plugin_digests(pipeline)}
 
 

@@ -58,7 +58,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
     whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
-    width = load_frozen(model).width if isinstance(model, FeatureOptions) else None
+    width = load_frozen(model).count_features(whole) if isinstance(model, FeatureOptions) else None
     seconds = partial(_seconds, threads=machine.threads if machine.device.type == "cpu" else 0)
 
     def step(images: int, training: bool, size: int) -> None:

@@ -19,9 +19,9 @@ from tests.cases import assert_refused
 SMALL = {"name": "small", "blocks": [1, 1], "init_features": 8, "growth_rate": 4}
 
 
-def write_model(file: Path, seed: int = 1, name: str = "small") -> nn.Module:
+def write_model(file: Path, seed: int = 1, name: str = "small", norm: str = "group") -> nn.Module:
     """A model file of a study with three diseases, and its network."""
-    options = network_options(**SMALL)
+    options = network_options(**SMALL, norm=norm)
     module = build_model(options, 3, seed)
     header = {"model": {**options.model_dump(mode="json"), "name": name}, "diseases": ["a", "b", "c"]}
     save_checkpoint(file, module.state_dict(), {**header, "preprocess": {"size": 32}})
@@ -95,6 +95,40 @@ def test_images_have_the_networks_input_form(own_network: str, images: Tensor) -
     taken = frozen.extract((gray - mean) / std)
     assert torch.allclose(taken, gray.flatten(1) * 2048 - 1024, atol=1e-2)
     assert isinstance(build_model(features(network="small"), 2, 0), FeatureHead)
+
+
+@pytest.mark.parametrize(("trained", "norm"), [(1, "group"), (3, "group"), (3, "batch")])
+def test_last_stages_are_trained_too(trained: int, norm: str, tmp_path: Path, images: Tensor) -> None:
+    module = write_model(tmp_path / "model.safetensors", norm=norm)
+    plain, options = (features(network=str(tmp_path / "model.safetensors"), trained=n) for n in (0, trained))
+    fixed, head = (build_model(choice, 2, 0).train() for choice in (plain, options))
+    frozen = load_frozen(options)
+    assert frozen.digest != load_frozen(plain).digest
+    head.load_state_dict({**head.state_dict(), **{k: v for k, v in fixed.state_dict().items() if k != "digest"}})
+    taken = frozen.extract(images)
+    assert taken.shape == (3, frozen.count_features(32))
+    assert torch.allclose(head(taken), fixed(images), atol=1e-5)  # it starts as the network that was read
+    assert torch.equal(head(taken), head(images))
+
+    network = try_network(options, 2, 32)
+    parts = [part for stage in [*module.features][len(module.features) - trained + 1 :] for part in stage.modules()]
+    weights = [w for part in parts if isinstance(part, nn.Conv2d | nn.GroupNorm) for w in part.parameters()]
+    assert network.size == 2 * frozen.width + 2 + sum(map(torch.numel, weights))
+    assert not len(network.buffers())
+    before = {name: value.clone() for name, value in head.state_dict().items()}
+    head(taken).square().sum().backward()
+    torch.optim.SGD([part for part in head.parameters() if part.requires_grad], 0.1).step()
+    changed = {name for name, value in head.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed == {name for name, part in head.named_parameters() if part.requires_grad}
+    again = load_frozen(options).extract(images)
+    assert torch.equal(again, taken)  # the network that was read is as it was
+
+
+def test_stages_that_are_not_there(own_network: str) -> None:
+    with assert_refused(ConfigError, "too many stages", network="small", stages=9):
+        load_frozen(features(network=SMALL, trained=9))
+    with assert_refused(ConfigError, "no stages", network="resnet20"):
+        load_frozen(features(network="resnet20", trained=1))
 
 
 def test_what_is_no_network_is_refused(tmp_path: Path) -> None:

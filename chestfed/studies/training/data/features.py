@@ -33,4 +33,5 @@ def open_features(pipeline: Pipeline, machine: Machine, cache_root: Path) -> tup
             keys=differing,
         )
     report, device = current().bind("decoding", "features"), machine.device
-    return FeatureStore(cache_root, frozen.digest, frozen.width, frozen.extract, device, report), frozen.digest
+    width = frozen.count_features(pipeline.preprocess.size)
+    return FeatureStore(cache_root, frozen.digest, width, frozen.extract, device, report), frozen.digest
