@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chestfed.core.config import NamesFile, StrictModel
+    from chestfed.core.config import AddedLater, NamesFile, StrictModel
     from chestfed.core.errors import ChestfedError, ConfigError, Problem, TrainingError
     from chestfed.core.leaves import Leaf
     from chestfed.core.plugins import Options
@@ -110,6 +110,7 @@ __all__ = [
     "UNCERTAIN",
     "UNLABELLED",
     "VIEWS",
+    "AddedLater",
     "Algorithm",
     "AlgorithmSpec",
     "ArrayPixels",
@@ -200,7 +201,7 @@ __all__ = [
 
 #: Module -> the names that it gives.
 _MODULES = {
-    "chestfed.core.config": ("NamesFile", "StrictModel"),
+    "chestfed.core.config": ("AddedLater", "NamesFile", "StrictModel"),
     "chestfed.core.errors": (
         "ChestfedError",
         "ConfigError",

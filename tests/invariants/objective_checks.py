@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from chestfed.learning.objectives.declaration import Population
+
 P = np.array([0.3, 0.05])
 
 
@@ -104,6 +106,44 @@ def check_cross_entropy_masks_what_is_missing(module: ModuleType) -> None:
     np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
 
 
+def check_remedies_for_rare_diseases_are_their_formulas(module: ModuleType) -> None:
+    """Weights, focal factor and adjusted logits, alone and together, label by label; p = 0 and 1 have neither."""
+    logits, labels = draw()
+    p = torch.tensor([*P, 0.0, 1.0]).double()
+    logits, labels = np.hstack([logits, logits]), np.hstack([labels, labels])
+    population = Population(p, p[None])
+    none = torch.zeros(0)
+    for weights, gamma, tau in itertools.product(("equal", "balanced"), (0.0, 0.5, 2.0), (0.0, 1.0)):
+        options = module.CrossEntropyOptions(weights=weights, gamma=gamma, logit_adjustment=tau)
+        per_disease = []
+        for j, share in enumerate(p.tolist()):
+            share = share if 0 < share < 1 else 0.5
+            known = ~np.isnan(labels[:, j])
+            y = labels[known, j]
+            odds = np.exp(logits[known, j]) * (share / (1 - share)) ** tau
+            q = np.where(y == 1, odds / (1 + odds), 1 / (1 + odds))
+            w = np.where(y == 1, 1 / (2 * share), 1 / (2 * (1 - share))) if weights == "balanced" else 1.0
+            per_disease.append(np.mean(w * (1 - q) ** gamma * -np.log(q)))
+        objective = module.build(options, population)
+        loss = objective.loss(torch.from_numpy(logits), torch.from_numpy(labels), none, none)
+        np.testing.assert_allclose(float(loss), np.mean(per_disease), rtol=1e-12)
+
+
+def check_a_focal_loss_is_finite_where_nothing_is_left(module: ModuleType) -> None:
+    logits = torch.tensor([[300.0, -300.0], [-300.0, 300.0]]).requires_grad_()
+    loss = module.CrossEntropy(gamma=0.5).loss(logits, torch.tensor([[1.0, 0.0], [1.0, 0.0]]), *[torch.zeros(0)] * 2)
+    loss.backward()
+    np.testing.assert_allclose(float(loss.detach()), 150, rtol=1e-6)
+    np.testing.assert_allclose(logits.grad.numpy(), [[0, 0], [-0.25, 0.25]], atol=1e-6)
+
+
+def check_balanced_weights_have_a_mean_of_one(module: ModuleType) -> None:
+    p = torch.from_numpy(P)
+    weights = module.build(module.CrossEntropyOptions(weights="balanced"), Population(p, p[None])).class_weights
+    np.testing.assert_allclose(((1 - p) * weights[0]).numpy(), 0.5, rtol=1e-12)
+    np.testing.assert_allclose((p * weights[1]).numpy(), 0.5, rtol=1e-12)
+
+
 def require_mean_of_batches(
     make: Callable[[torch.Tensor | None], Any], extra: torch.Tensor, dual: torch.Tensor, *shared: torch.Tensor
 ) -> None:
@@ -159,6 +199,9 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
     "cross_entropy": [
         check_cross_entropy_masks_what_is_missing,
         check_all_batches_make_the_cross_entropy_of_the_whole,
+        check_remedies_for_rare_diseases_are_their_formulas,
+        check_a_focal_loss_is_finite_where_nothing_is_left,
+        check_balanced_weights_have_a_mean_of_one,
     ],
     "declaration": [check_a_labeled_mean_is_that_of_the_labeled],
 }
@@ -194,6 +237,16 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "cross_entropy": {
+        "weights of the classes are swapped": ("negative, positive = self", "positive, negative = self"),
+        "weights have a mean of two": ("weights = 0.5 /", "weights = 1.0 /"),
+        "weights are those of the squares": ("halves, halves])", "halves, halves]) ** 2"),
+        "the adjustment has the wrong sign": ("logits = logits + self", "logits = logits - self"),
+        "the adjustment is that of p itself": ("* torch.logit(halves)", "* torch.log(halves)"),
+        "the focal factor looks at the right label": ("-logits, logits)", "logits, -logits)"),
+        "the focal factor forgets the exponent": ("torch.exp(self.gamma * ", "torch.exp("),
+        "the focal factor is doubled": ("(others)) * terms", "(others)) * 2 * terms"),
+        "p = 0 is looked up": ("(p > 0) & (p < 1)", "p < 1"),
+        "p = 1 is looked up": ("(p > 0) & (p < 1)", "p > 0"),
         "missing labels count as negative": ("(terms, labels, self", "(terms, target, self"),
         "the share of labels is forgotten": ("labels, self.labeled)", "labels)"),
         "diseases are summed": ("self.labeled).mean()", "self.labeled).sum()"),

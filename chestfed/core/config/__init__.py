@@ -8,10 +8,12 @@ unknown keys and wrong types.
 from __future__ import annotations
 
 from chestfed.core.config.document import (
+    AddedLater,
     Document,
     NamesFile,
     StrictModel,
     check_document,
+    drop_added,
     keep_last,
     load_config,
     names_file,
@@ -19,11 +21,13 @@ from chestfed.core.config.document import (
 from chestfed.core.config.values import as_path, expand_path, listed
 
 __all__ = [
+    "AddedLater",
     "Document",
     "NamesFile",
     "StrictModel",
     "as_path",
     "check_document",
+    "drop_added",
     "expand_path",
     "keep_last",
     "listed",

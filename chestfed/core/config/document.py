@@ -36,6 +36,11 @@ class NamesFile:
     read: Callable[[Path], object] | None = None
 
 
+@dataclass(frozen=True)
+class AddedLater:
+    """Mark of a key that stored runs do not have: at its default it is in no identity, so they stay valid."""
+
+
 def names_file(field: FieldInfo) -> NamesFile | None:
     """The mark of a key that names a file; None for other keys."""
     return next((mark for mark in field.metadata if isinstance(mark, NamesFile)), None)
@@ -74,6 +79,16 @@ class StrictModel(BaseModel):
                 moved[name] = place(name, value)
         update = {name: value for name, value in moved.items() if value is not getattr(self, name)}
         return self.model_copy(update=update) if update else self
+
+
+def drop_added(section: StrictModel, data: dict[str, Any]) -> None:
+    """Remove from the plain data of a section, and of those in it, each `AddedLater` key that has its default."""
+    for name, field in type(section).model_fields.items():
+        value = getattr(section, name)
+        if isinstance(value, StrictModel) and isinstance(data.get(name), dict):
+            drop_added(value, data[name])
+        elif any(isinstance(mark, AddedLater) for mark in field.metadata) and value == field.get_default():
+            data.pop(name, None)
 
 
 Model = TypeVar("Model", bound=StrictModel)

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from chestfed.core.checkpoint import load_checkpoint
-from chestfed.core.config import NamesFile
+from chestfed.core.config import AddedLater, NamesFile
 from chestfed.core.errors import ConfigError
 from chestfed.learning.models.declaration import ModelOptions, ModelSpec
 from chestfed.learning.models.flat import convolve_channels_last
@@ -50,7 +50,7 @@ class FeatureOptions(ModelOptions):
         description="the network that is not trained: a model file of a study (.safetensors), or a name or a mapping "
         "as `model` elsewhere, with initial_weights of its own. It must not have been trained on test patients"
     )
-    trained: int = Field(
+    trained: Annotated[int, AddedLater()] = Field(
         0,
         ge=0,
         description="number of the network's last stages that are trained too, from its weights on and with its batch "

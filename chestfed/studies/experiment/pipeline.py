@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from chestfed.core.config import StrictModel
+from chestfed.core.config import AddedLater, StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
 from chestfed.core.plugins import Choice
 from chestfed.core.randomness import MOST_SEED
@@ -133,7 +133,7 @@ class Runtime(StrictModel):
         None, ge=1, le=4096, description="CPU threads of torch; null: all cores that the process may use"
     )
     bf16: bool = Field(False, description="run the network in bfloat16 (autocast)")
-    dtype: Literal["float32", "float64"] = Field(
+    dtype: Annotated[Literal["float32", "float64"], AddedLater()] = Field(
         "float32",
         description="numbers of network, gradients and messages; float64, on a CPU in one process or on ranks: to "
         "compare a method with a plain loop to the last digits",

@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path, PurePath
 from typing import Any
 
+from chestfed.core.config import drop_added
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.data.collections.collection import COLLECTIONS
@@ -61,8 +62,6 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         data["model"]["initial_weights"] = hash_file(file)
     if isinstance(pipeline.model, FeatureOptions):
         data["model"]["network"] = load_frozen(pipeline.model).digest
-        if not pipeline.model.trained:  # runs from before there was a choice stay valid
-            del data["model"]["trained"]
     return data | {"plugins": plugin_digests(pipeline)}
 
 
@@ -78,15 +77,14 @@ def shareable(pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, Any]:
-    """Without the keys that the algorithm does not use and refuses."""
+    """The data without keys that the algorithm does not use and refuses, and without later ones at their defaults."""
     for key in idle_keys(pipeline.federated.spec):
         del data["federated"][key]
     for spec in list_specs():
         if not chooses(spec, pipeline.federated):
             for key in spec.fields.keys() - _IN_EVERY_IDENTITY:
                 del data["federated"][key]
-    if pipeline.runtime.dtype == "float32":  # runs from before there was a choice stay valid
-        del data["runtime"]["dtype"]
+    drop_added(pipeline, data)
     return data
 
 
