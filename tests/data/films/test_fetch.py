@@ -219,7 +219,7 @@ def test_the_registry_has_sites_and_digests() -> None:
         assert config.root == release.folder, name
         assert set(config.diseases) == set(release.findings), name
         assert release.note or release.files, name
-        digests = [file.digest or str(file.git) for file in release.files if file.is_checked]
+        digests = [file.digest or str(file.identifiers) for file in release.files if file.is_checked]
         assert len(set(digests)) == len(digests)
         assert all(file.is_checked for file in release.files if file.verified)
         assert all(file.url.startswith("https://") for file in release.files)
