@@ -42,7 +42,6 @@ OWN, FEW = "own", 10
 T = TypeVar("T")
 #: PadChest's tree of terms: a label means its term and all below it.
 TERMS = Path(__file__).parents[2] / "chestfed/data/sites/releases/padchest_terms.csv"
-Z = stats.norm.ppf(0.975)
 
 
 @dataclass(frozen=True)
@@ -203,6 +202,14 @@ def bound_difference(frame: pd.DataFrame, diseases: Sequence[str]) -> list[float
     return [float(np.clip(second - first + sign * half, -first, 1 - first)) for sign in (-1, 1)]
 
 
+def count_detectable(frame: pd.DataFrame) -> float:
+    """The difference that the t test sees with a power of 80%, by the noncentral t distribution."""
+    diseases = list_counted(frame)
+    error, freedom = count_variance(frame, diseases) ** 0.5, count_freedom(frame, diseases)
+    limit = stats.t.ppf(0.975, freedom)
+    return error * float(optimize.brentq(lambda ratio: stats.nct.sf(limit, freedom, ratio) - 0.8, 0, 40))
+
+
 def count_recognized(frame: pd.DataFrame, score: str, weight: np.ndarray | None = None) -> float:
     """Findings of 1,000 images above thresholds with a specificity of 90%; weights count images, not prevalence."""
     total = 0.0
@@ -359,8 +366,7 @@ def test_differences_have_their_intervals(study: Study, aucs: dict[tuple[int | s
         assert row[["difference", "low", "high"]].tolist() == pytest.approx(expected, abs=1e-9), (place, name)
         assert np.isnan(row["p"])  # one training seed
         if name == "mean":
-            error = (high - low) / (2 * Z)
-            assert row["detectable"] == pytest.approx((Z + stats.norm.ppf(0.8)) * error, abs=1e-9)
+            assert row["detectable"] == pytest.approx(count_detectable(frame), rel=1e-6)
             side = np.sign(low) + np.sign(high)
             parts = {left: bound_difference(frame, [d for d in diseases if d != left]) for left in diseases}
             turns = [left for left, part in parts.items() if np.sign(part).sum() != side]
@@ -388,7 +394,7 @@ def state(study: Study, aucs: dict[tuple[int | str, str, str], float]) -> list[s
     first, last = (round(count_recognized(frame, score)) for score in ("first", "score"))
     change = f"{abs(last - first)} {'more' if last > first else 'fewer'}"
     texts.append(f"{findings:,.0f} findings: {last:,} recognized instead of {first:,} ({change} [")
-    texts.append(f"A difference below {(Z + stats.norm.ppf(0.8)) * (high - low) / (2 * Z):.3f} would")
+    texts.append(f"A difference below {count_detectable(frame):.3f} would")
     for hospital in PLACES:
         both = pair_models(study.read(OWN, hospital), study.read(5, hospital))
         low, high = bound_difference(both, list_counted(both))
@@ -437,11 +443,11 @@ def test_findings_have_their_interval(study: Study) -> None:
 
 
 def test_advice_has_the_power_it_names(study: Study) -> None:
-    """565 patients and 10 seeds: enough, and neither any number of seeds nor a smaller step of either."""
+    """More patients and 10 seeds: enough, and neither any number of seeds nor a smaller step of either."""
     frame = pair_models(study.read(1, PLACES[0]), study.read(5, PLACES[0]))
     row = study.csv("significance", "k", "disease").loc[(5, "mean")]
-    low, high = bound_difference(frame, list_counted(frame))
-    error, freedom = (high - low) / (2 * Z), count_freedom(frame, list_counted(frame))
+    diseases = list_counted(frame)
+    error, freedom = count_variance(frame, diseases) ** 0.5, count_freedom(frame, diseases)
     size, times, seeds = abs(row["difference"]), row["times_needed"], int(row["seeds_needed"])
     (text,) = [part for part in study.said["result"]["details"] if "as large as this" in part]
     patients = frame["patient"].nunique()

@@ -124,7 +124,7 @@ def compare(
             difference = replace(difference, positives=positives, negatives=negatives, missing=missing)
             reason = column.reason or difference.reason
             difference = replace(difference, reason=reason, in_mean=bool(counted[place]) and value is not None)
-        difference = _within_bounds(difference if over_seeds else _with_detectable(difference))
+        difference = _within_bounds(difference if over_seeds else _with_detectable(difference, contrast))
         differences.append(difference.untested(untested) if untested else difference)
     *diseases, mean = differences
     turns = _find_turns(contrast, values, defined, over_seeds=over_seeds)
@@ -140,8 +140,8 @@ def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, ove
     if over_seeds:
         assumed = learn(_test_seeds(contrast, counted), ())
     else:
-        error = mean.detectable / power.STANDARD_ERRORS
-        assumed = Assumptions((), error**2, SEED_DEVIATION, max(1.0, contrast.units[-1] - 1), "assumed")
+        error, freedom = contrast.estimate_error(len(contrast.units) - 1)
+        assumed = Assumptions((), error**2, SEED_DEVIATION, freedom, "assumed")
     needed = find_seeds(assumed, size)
     if needed is not None:
         return replace(mean, seeds_needed=needed)
@@ -242,12 +242,12 @@ def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, col
     return replace(difference, detectable=find_detectable(learn(test, ()), contrast.seeds_a))
 
 
-def _with_detectable(difference: Difference) -> Difference:
-    """A mean of models of one seed with the smallest difference that its patients show: from its 95% interval."""
+def _with_detectable(difference: Difference, contrast: Contrast) -> Difference:
+    """A mean of models of one seed with the smallest difference that its patients show."""
     if difference.disease != "mean" or difference.interval is None:
         return difference
-    error = (difference.interval.high - difference.interval.low) / (2 * power.CRITICAL)
-    return replace(difference, detectable=power.detectable_difference(error))
+    error, freedom = contrast.estimate_error(len(contrast.units) - 1)
+    return replace(difference, detectable=power.detectable_difference(error, freedom))
 
 
 def _within_bounds(difference: Difference) -> Difference:

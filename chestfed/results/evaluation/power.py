@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
 
 from scipy import special
 
@@ -24,11 +23,6 @@ from scipy import special
 AUC, CORRELATION = 0.8, 0.8
 #: Power of `detectable_difference`, and level of the two-sided test.
 POWER, LEVEL = 0.8, 0.05
-
-#: Critical value of the standard normal distribution, for `LEVEL`.
-CRITICAL: Final = float(special.ndtri(1 - LEVEL / 2))
-#: A difference of so many standard errors is seen with `POWER`; that the wrong side may be significant is left out.
-STANDARD_ERRORS: Final = CRITICAL + float(special.ndtri(POWER))
 
 
 def difference_error(
@@ -51,9 +45,19 @@ def difference_error(
     return math.sqrt(variance) / len(both)
 
 
-def detectable_difference(error: float) -> float:
-    """The smallest true difference that the two-sided test at `LEVEL` sees with `POWER`."""
-    return STANDARD_ERRORS * error
+def detectable_difference(error: float, freedom: float) -> float:
+    """The smallest true difference that the two-sided t test at `LEVEL` sees with `POWER`.
+
+    The standard error is estimated with so many degrees of freedom. With a true difference d, t is distributed as the
+    noncentral one of noncentrality d / error: D. B. Owen: The power of Student's t-test. Journal of the American
+    Statistical Association 60 (1965). That the wrong side may be significant is left out.
+    """
+    from scipy import optimize  # takes a quarter of a second to import
+
+    limit = float(special.stdtrit(freedom, 1 - LEVEL / 2))
+    return error * float(
+        optimize.brentq(lambda ratio: float(special.nctdtr(freedom, ratio, limit)) - (1 - POWER), 0.0, 10 * limit)
+    )
 
 
 def _both_below(auc: float, correlation: float) -> float:

@@ -19,6 +19,7 @@ from chestfed.data.sites.table import count_labels
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.models import name_network
 from chestfed.results.evaluation import power
+from chestfed.results.evaluation.joining.planning import count_freedom
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
@@ -289,15 +290,18 @@ def _remarks(plan: StudyPlan) -> list[str]:
             "no verdict will rest on it"
         )
     counted = [
-        (counts[0], counts[1])
-        for *counts, patients in zip(plan.test.positives, plan.test.negatives, plan.test_patients, strict=True)
+        ((positives, negatives), patients)
+        for positives, negatives, patients in zip(
+            plan.test.positives, plan.test.negatives, plan.test_patients, strict=True
+        )
         if min(patients) >= LEAST_PATIENTS
     ]
-    error = power.difference_error(counted)
+    error = power.difference_error(images for images, _ in counted)
     if error is not None:
+        smallest = power.detectable_difference(error, count_freedom([patients for _, patients in counted]))
         remarks.append(
             f"With these {plan.test.images:,} test images a difference of mean AUC below about "
-            f"{power.detectable_difference(error):.3f} is likely to be missed (80% power, 5% level; assuming AUCs of "
+            f"{smallest:.3f} is likely to be missed (80% power, 5% level; assuming AUCs of "
             f"{power.AUC} and scores of two models with a correlation of {power.CORRELATION}; other training seeds "
             "come on top)"
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from chestfed.results.evaluation.power import CRITICAL, POWER, detectable_difference, difference_error
+from chestfed.results.evaluation.power import POWER, detectable_difference, difference_error
 
 
 def simulated_differences(
@@ -28,8 +28,8 @@ def simulated_differences(
 
 def compute_normal_power(difference: float, error: float) -> float:
     """Probability that the two-sided test at 5% sees a true difference with this standard error."""
-    ratio = difference / error
-    return float(special.ndtr(ratio - CRITICAL) + special.ndtr(-ratio - CRITICAL))
+    ratio, critical = difference / error, special.ndtri(0.975)
+    return float(special.ndtr(ratio - critical) + special.ndtr(-ratio - critical))
 
 
 @pytest.mark.parametrize(
@@ -44,11 +44,20 @@ def test_error_equals_the_simulated_one(positives: int, negatives: int, auc: flo
 def test_detectable_difference_has_the_power() -> None:
     error = difference_error([(60, 142)], 0.8, 0.8)
     assert error is not None
-    effect = detectable_difference(error)
+    effect = detectable_difference(error, 1e6)
     differences = simulated_differences(60, 142, (0.8 - effect / 2, 0.8 + effect / 2), 0.8, 4000)
     critical = -special.ndtri(0.025) * error
     assert np.mean(np.abs(differences) > critical) == pytest.approx(POWER, abs=0.04)
     assert compute_normal_power(effect, error) == pytest.approx(POWER, abs=1e-4)
+
+
+@pytest.mark.parametrize("freedom", [2, 9.5, 144])
+def test_detectable_of_few_patients_is_by_t(freedom: float) -> None:
+    """The power of the t test at this difference, by simulation."""
+    rng = np.random.default_rng(1)
+    t = rng.normal(detectable_difference(1.0, freedom), size=200_000)
+    t /= np.sqrt(rng.chisquare(freedom, len(t)) / freedom)
+    assert (t > special.stdtrit(freedom, 0.975)).mean() == pytest.approx(POWER, abs=0.005)
 
 
 def test_published_gain_is_below_detectable() -> None:

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.comparison import ONE_SEED, compare, holm
 from chestfed.results.evaluation.intervals import MethodName
+from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.results.evaluation.joining.planning import find_seeds, learn
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.training_seeds import SeedsTest, seeds_test
@@ -117,7 +119,11 @@ def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
     assert frame["low"].notna().all()
     assert "--seeds" not in describe_comparison(frame)[0][0]
     *diseases, mean = frame[frame["model"] == "K=2"].to_dict("records")
-    assert mean["detectable"] == pytest.approx((mean["high"] - mean["low"]) / 2 * (1.96 + 0.8416) / 1.96, rel=1e-4)
+    labels, patients = labels_and_patients()
+    freedom = count_effective_patients(labels.astype(float), patients) - 1
+    limit = stats.t.ppf(0.975, freedom)
+    error = (mean["high"] - mean["low"]) / 2 / limit
+    assert stats.nct.sf(limit, freedom, mean["detectable"] / error) == pytest.approx(0.8)
     assert all(np.isnan(row["detectable"]) for row in diseases)
     assert compare_ks([write_run(tmp_path / "b", ks=(2,))]).empty
 

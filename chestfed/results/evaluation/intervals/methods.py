@@ -126,6 +126,18 @@ class Contrast:
                 results.append(method.bounds(self, place, value))
         return results
 
+    def estimate_error(self, place: int) -> tuple[float, float]:
+        """Obuchowski's standard error over test patients, whatever the method; and degrees of freedom of a difference.
+
+        Of models with several seeds it is that of their mean. Two patients of each class.
+        """
+        columns, b = self.columns(place), len(self.runs) - self.seeds_a
+        weights = np.repeat([-1 / max(self.seeds_a, 1), 1 / b], [self.seeds_a, b])[:, None]
+        scores, labels = list(self.runs[..., columns]), self.labels[:, columns]
+        covariance = auc_covariance(scores, labels, weights, self.patients, self.hospitals)
+        variance = 0.0 if covariance is None else float(covariance[1][0, 0])
+        return math.sqrt(variance) if variance >= _NO_VARIANCE else 0.0, self.units[place] - 1
+
     def bound_part(self, columns: Sequence[int], value: float) -> Interval | None:
         """Obuchowski's interval of `value`, the mean over some diseases alone, each with both classes."""
         part = replace(self, runs=self.runs[..., columns], labels=self.labels[:, columns], counted=None)
@@ -158,17 +170,14 @@ def _bounds(interval: tuple[Interval, float] | None, draws: np.ndarray) -> Bound
 
 
 def _obuchowski(contrast: Contrast, place: int, value: float) -> Bounds:
-    columns, seeds_a = contrast.columns(place), contrast.seeds_a
-    scores, labels = contrast.runs[..., columns], contrast.labels[:, columns]
-    weights = np.repeat([-1 / max(seeds_a, 1), 1 / (len(scores) - seeds_a)], [seeds_a, len(scores) - seeds_a])
-    covariance = auc_covariance(list(scores), labels, weights[:, None], contrast.patients, contrast.hospitals)
-    variance = 0.0 if covariance is None else float(covariance[1][0, 0])
-    if variance < _NO_VARIANCE:
-        same = seeds_a and abs(value) < ROUNDING
+    error, freedom = contrast.estimate_error(place)
+    if not error:
+        same = contrast.seeds_a and abs(value) < ROUNDING
         return Bounds(Interval(0.0, 0.0), p=1.0) if same else Bounds(reason=NO_VARIANCE)
-    error, freedom = math.sqrt(variance), contrast.units[place] - 1
-    if not seeds_a:
-        freedom = count_freedom(scores[0], labels, contrast.patients, contrast.hospitals)
+    if not contrast.seeds_a:
+        columns = contrast.columns(place)
+        given = contrast.runs[0][:, columns], contrast.labels[:, columns]
+        freedom = count_freedom(*given, contrast.patients, contrast.hospitals)
         return Bounds(around_logit(value, student_quantile(freedom) * error))
     width = student_quantile(freedom) * error
     p = 2 * float(scipy.special.stdtr(freedom, -abs(value) / error))

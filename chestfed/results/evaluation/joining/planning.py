@@ -70,7 +70,7 @@ def assume(
     source = (
         f"assumed: AUC {auc:g}, correlation of the models' scores {correlation:g}, SD over seeds {seed_deviation:g}"
     )
-    return Assumptions(both, error**2 * design_effect, seed_deviation, _count_freedom(both), source)
+    return Assumptions(both, error**2 * design_effect, seed_deviation, count_freedom(both), source)
 
 
 def learn(pilot: SeedsTest, counts: Sequence[tuple[int, int]]) -> Assumptions:
@@ -169,8 +169,11 @@ def _power_curve(assumptions: Assumptions, seeds: int, times: float, comparisons
     return compute_power(assumptions.seed_deviation**2, patients, freedom, seeds, power.LEVEL / comparisons)
 
 
-def _count_freedom(counts: Sequence[tuple[int, int]]) -> float:
-    """One less than the effective patients of a mean, by Satterthwaite (`count_effective_patients`)."""
+def count_freedom(counts: Sequence[tuple[int, int]]) -> float:
+    """Degrees of freedom of a mean's variance, from the patients of both classes of each disease, two or more.
+
+    One less than the effective patients of a mean, by Satterthwaite (`count_effective_patients`).
+    """
     variances = [1 / positives + 1 / negatives for positives, negatives in counts]
     pooled = sum(variances) ** 2 / sum(v**2 / (min(pair) - 1) for v, pair in zip(variances, counts, strict=True))
     return min(pooled, min(sum(pair[i] for pair in counts) for i in (0, 1)) - 1)

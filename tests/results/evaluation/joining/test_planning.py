@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from chestfed.results.evaluation import power
+from chestfed.results.evaluation.comparison import Difference, compare
 from chestfed.results.evaluation.joining.planning import (
+    SEED_DEVIATION,
     Assumptions,
     assume,
     compute_study_power,
@@ -20,6 +22,7 @@ from chestfed.results.evaluation.joining.planning import (
     learn,
     tabulate,
 )
+from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.training_seeds import seeds_test
 
 COUNTS = [(60, 142), (40, 162), (30, 172)]
@@ -90,7 +93,46 @@ def test_one_seed_has_no_power() -> None:
         compute_study_power(assume(COUNTS), 0.05, 1)
 
 
-def simulated_power(difference: float, seeds: int, deviation: float, studies: int, n: int = 202) -> float:
+def advise_one_seed(seed: int, difference: float, positives: int, n: int) -> tuple[Difference, float]:
+    """The advice of one training seed of two binormal models with this true difference; and its standard error."""
+    rng = np.random.default_rng(seed)
+    labels = (np.arange(n) < positives).astype(float)[:, None]
+    both, shifts = 0.8**0.5 * rng.standard_normal((n, 1)), np.sqrt(2) * special.ndtri([0.8, 0.8 + difference])
+    scores = [shift * labels + both + 0.2**0.5 * rng.standard_normal((n, 1)) for shift in shifts]
+    *_, mean = compare(*([Scored(each, labels, np.arange(n), ("edema",))] for each in scores), advise=True)
+    assert mean.interval is not None
+    return mean, (mean.interval.high - mean.interval.low) / 2 / stats.t.ppf(0.975, positives - 1)
+
+
+def test_advice_takes_students_t_once() -> None:
+    """The interval's t is not in the standard error that the test with more seeds starts from."""
+    mean, error = advise_one_seed(0, 0.05, 12, 60)
+    assert mean.difference is not None
+    assert mean.seeds_needed is not None
+    assert mean.times_needed is not None
+    plan, given = Assumptions((), error**2, SEED_DEVIATION, 11, ""), (abs(mean.difference), mean.seeds_needed)
+    chances = [compute_study_power(plan, *given, times) for times in (mean.times_needed, mean.times_needed / 1.02)]
+    assert chances[1] < power.POWER <= chances[0]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("difference", "positives", "n"), [(0.06, 70, 202), (0.06, 14, 60)])
+def test_advice_has_power_in_simulation(
+    difference: float, positives: int, n: int, save_figures: Callable[[str, Any], None]
+) -> None:
+    """1,000 studies as advised by a run whose difference and standard error are about the true ones."""
+    runs = [advise_one_seed(seed, difference, positives, n) for seed in range(60)]
+    usual = float(np.mean([error**2 for _, error in runs])) ** 0.5
+    (mean, _), seeds = min(runs, key=lambda run: abs(run[0].difference / difference - 1) + abs(run[1] / usual - 1)), 0
+    times, seeds = mean.times_needed or 1.0, mean.seeds_needed or 0
+    simulated = simulated_power(difference, seeds, SEED_DEVIATION, 1000, round(n * times), round(positives * times))
+    save_figures(f"advice, {difference} {positives} {n}", [seeds, times, simulated])
+    assert simulated == pytest.approx(power.POWER, abs=0.04)
+
+
+def simulated_power(
+    difference: float, seeds: int, deviation: float, studies: int, n: int = 202, positives: int = 70
+) -> float:
     """The share of simulated studies whose test rejects: binormal scores, one disease, one image per patient."""
     shift = np.sqrt(2) * special.ndtri(0.8)
     better = np.sqrt(2) * special.ndtri(0.8 + difference)
@@ -99,7 +141,7 @@ def simulated_power(difference: float, seeds: int, deviation: float, studies: in
     rejected = 0
     for study in range(studies):
         rng = np.random.default_rng([7, study])
-        labels = (np.arange(n) < 70).astype(float)[:, None]
+        labels = (np.arange(n) < positives).astype(float)[:, None]
         both = 0.8**0.5 * rng.standard_normal((n, 1))
         each = [0.2**0.5 * rng.standard_normal((n, 1)) for _ in range(2)]
         runs = []
