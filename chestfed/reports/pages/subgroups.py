@@ -9,6 +9,7 @@ import pandas as pd
 
 from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.estimates import Estimate
+from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining.groups import find_gap
 from chestfed.results.evaluation.labeled import Scored
@@ -35,8 +36,10 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
         values["age"] = pd.Categorical(predictions["group_age"], bands)
     rows: Rows = []
     groups: dict[str, np.ndarray] = {}
+    found: dict[tuple[str, str], Interval | None] = {}
     for name, group, members, estimates in estimate_groups(scored, values, how):
         groups[f"{name} {group}"] = members
+        found |= {(f"{name} {group}", estimate.disease): estimate.interval for estimate in estimates}
         patients, images = predictions.loc[members, "patient"].nunique(), int(members.sum())
         over = sum(estimate.in_mean for estimate in estimates[:-1])
         cells = (_make_cell(estimate, over) for estimate in drop_single_mean(estimates))
@@ -45,13 +48,18 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
         f"patients ({how.method}), n+ and n−. "
-        f"{FEW[0].upper()}{FEW[1:]}{_describe_gaps(scored, groups)}"
+        f"{FEW[0].upper()}{FEW[1:]}{_describe_gaps(scored, groups, found)}"
     )
     return make_grid("subgroups", caption, heads, rows)
 
 
-def _describe_gaps(scored: Scored, groups: Mapping[str, np.ndarray]) -> str:
-    """The worst and the best group of each disease, and the gap between them; empty where hospitals are averaged."""
+def _describe_gaps(
+    scored: Scored, groups: Mapping[str, np.ndarray], found: Mapping[tuple[str, str], Interval | None]
+) -> str:
+    """The worst and the best group of each disease, and the gap between them; empty where hospitals are averaged.
+
+    `found` are the intervals of the AUCs, by group and disease, as the table has them.
+    """
     texts = []
     for column, labels in zip(scored.columns(), scored.labels.T, strict=True):
         if scored.hospitals is not None or column.reason:
@@ -59,11 +67,11 @@ def _describe_gaps(scored: Scored, groups: Mapping[str, np.ndarray]) -> str:
         labeled = ~np.isnan(labels)
         gap = find_gap(column, {name: members[labeled] for name, members in groups.items()})
         if gap is not None:
-            worst = f"{gap.worst} {number(gap.worst_auc)} {pair(gap.worst_interval)}"
+            worst = f"{gap.worst} {number(gap.worst_auc)} {pair(found[gap.worst, column.disease])}".rstrip()
             best = f"{gap.best} {number(gap.best_auc)}"
             apart = f"{signed(gap.gap)} {pair(gap.gap_interval, 3, signed)}"
             texts.append(f"{format_title(column.disease)}: worst {worst}, best {best}, gap {apart}")
-    return f". Groups apart, which some are by chance; 95% by bootstrap: {'; '.join(texts)}" if texts else ""
+    return f". Groups apart, which some are by chance; gaps with 95% by bootstrap: {'; '.join(texts)}" if texts else ""
 
 
 def _make_cell(estimate: Estimate, over: int) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,22 @@ def test_page_and_evaluate_have_one_mean(folder: Path) -> None:
     means = table[table["disease"] == "mean"]["auc"]
     assert grid is not None
     assert [line.cells[-1].text for line in grid.lines] == [number(None if pd.isna(x) else x) for x in means]
+
+
+@pytest.mark.parametrize("how", [Intervals(), Intervals("percentile", 50)])
+def test_worst_group_has_one_interval(folder: Path, how: Intervals) -> None:
+    """The caption's interval of an AUC is the table's."""
+    file = folder / "k2" / "predictions.parquet"
+    frame = pd.read_parquet(file)
+    frame.assign(group_sex=np.where(frame["patient"] % 2 == 0, "F", "M")).to_parquet(file, index=False)
+    grid = make_subgroup_grid(RunFolder(folder), how)
+    assert grid is not None
+    named = re.findall(r"(\w+): worst (\w+ \S+) (\d\.\d{3}) (\[\S+ \S+\])", grid.caption)
+    assert named
+    heads, lines = [cell.text.lower() for cell in grid.columns], {line.head: line for line in grid.lines}
+    for disease, group, auc, interval in named:
+        cell = lines[group].cells[heads.index(disease.lower()) - 1]
+        assert (cell.text, cell.below[0]) == (auc, interval)
 
 
 def test_study_without_groups_has_no_table(tmp_path: Path) -> None:

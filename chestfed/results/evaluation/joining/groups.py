@@ -23,11 +23,13 @@ _RESAMPLES: Final = 1000
 
 @dataclass(frozen=True)
 class GroupGap:
-    """The groups of one disease with the lowest and the highest AUC; intervals of 95% over patients, by bootstrap."""
+    """The groups of one disease with the lowest and the highest AUC.
+
+    The interval of the gap is at 95% over patients, by bootstrap; those of the two AUCs are of `auc_estimates`.
+    """
 
     worst: str
     worst_auc: float
-    worst_interval: Interval
     best: str
     best_auc: float
     gap: float
@@ -49,16 +51,9 @@ def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) ->
     scores = np.repeat(column.score[:, None], 2, axis=1)
     values = jointly_resampled_aucs(scores, labels, column.patient, _RESAMPLES, seed)
     values = values[np.isfinite(values).all(axis=1)]
-    low, high = np.percentile(np.column_stack([values[:, 0], values[:, 1] - values[:, 0]]), [2.5, 97.5], axis=0)
-    return GroupGap(
-        worst,
-        aucs[worst],
-        Interval(float(low[0]), float(high[0])),
-        best,
-        aucs[best],
-        aucs[best] - aucs[worst],
-        Interval(float(low[1]), float(high[1])),
-    )
+    low, high = np.percentile(values[:, 1] - values[:, 0], [2.5, 97.5])
+    gap = aucs[best] - aucs[worst]
+    return GroupGap(worst, aucs[worst], best, aucs[best], gap, Interval(float(low), float(high)))
 
 
 def _take(column: Column, rows: np.ndarray) -> Column:

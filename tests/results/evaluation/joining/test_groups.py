@@ -26,7 +26,6 @@ def test_gap_is_of_the_worst_and_best() -> None:
     assert gap.worst_auc == pytest.approx(roc_auc_score(column.positive[~first], column.score[~first]))
     assert gap.gap == pytest.approx(gap.best_auc - gap.worst_auc)
     assert 0.2 < gap.gap_interval.low < gap.gap < gap.gap_interval.high < 0.6
-    assert gap.worst_interval.low < gap.worst_auc < gap.worst_interval.high
 
 
 def test_equal_groups_have_a_gap_around_0() -> None:
