@@ -313,6 +313,7 @@ def test_counts_are_those_of_label_files(study: Study) -> None:
                 row = rows.loc[(k, place, name)]
                 assert row[[*columns, "images", "patients"]].tolist() == counts, (place, name)
                 assert row["in_mean"] == (min(patients) >= FEW), (place, name)
+                assert row["protocol"] == f"frontal-image, {'valid' if place == PLACES[0] else 'test'} split"
                 if place == PLACES[0]:
                     assert study_rows.loc[(k, name), [*columns, "images", "patients"]].tolist() == counts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -79,6 +79,7 @@ class OpenedTest(StrictModel):
     origin: Origin
     digest: Digits
     is_test_set: bool
+    split: Literal["train split", "valid split", "test split", "held-out patients"]
     images: tuple[Digits, ...] = ()
     patients: tuple[Digits, ...] = ()
     kept: tuple[Number, Number] | None = None

@@ -280,7 +280,9 @@ def _list_at_hospital(
     rows = [_read(run, *_find_place(hospital, model, run), how) for run in model.runs]
     about = {"hospital": hospital["name"], "images": hospital["images"], "patients": hospital["patients"]}
     about["takes_part"] = model.k >= hospital["joins"]
-    yield from list_estimates(rows, **_describe(model.runs[0], model, view), **about)
+    # Of folders of earlier releases: which split of each hospital was scored is not known.
+    about["protocol"] = hospital.get("protocol", model.runs[0].settings.protocol)
+    yield from list_estimates(rows, **_describe(model.runs[0], model, view) | about)
 
 
 def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:

@@ -106,6 +106,7 @@ def write_hospitals(folder: Path, experiment: Experiment) -> None:
     hospitals = [
         dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
         | {"joins": experiment.joins[name], "is_test_set": test is experiment.test}
+        | {"protocol": f"{experiment.pipeline.evaluation.protocol}, {test.split}"}
         for name, test in experiment.hospitals.items()
     ]
     write_json(
@@ -219,7 +220,7 @@ def _describe_protocol(experiment: Experiment) -> str:
         images = "all images" if pipeline.held_out.images == "all" else f"{pipeline.held_out.images} split"
         return f"{pipeline.evaluation.protocol}, {images} of {experiment.held_out}, on which nothing was trained"
     several = describe_hospitals(len(experiment.test.parts), pipeline.evaluation.over_hospitals)
-    return f"{pipeline.evaluation.protocol}, {pipeline.evaluation.split} split{several}"
+    return f"{pipeline.evaluation.protocol}, {experiment.test.split}{several}"
 
 
 def remove_damaged(folder: Path, part: Part) -> None:

@@ -101,6 +101,8 @@ def test_table_holds_auc_of_stored_scores(folder: Path) -> None:
         "chexpert": [1, 2],
         "chestxray8": [1, 2],
     }
+    protocols = table.groupby("hospital", sort=False)["protocol"].unique().map(list).to_dict()
+    assert protocols == {"chexpert": ["frontal-image, valid split"], "chestxray8": ["frontal-image, test split"]}
     assert table.query("hospital == 'chestxray8'").groupby("k")["takes_part"].first().tolist() == [False, True]
     for k in (1, 2):
         (target,) = table.query("hospital == 'chexpert' and disease == 'mean' and k == @k")["auc"]

@@ -61,7 +61,8 @@ def test_auc_is_mean_over_hospitals(folder: Path) -> None:
 def test_tables_name_what_aucs_are_over(folder: Path, undrawn: None) -> None:
     words = "mean of the AUCs of 2 hospitals"
     table = pd.read_csv(folder / "table.csv")
-    assert table["protocol"].str.contains(words).all()
+    assert set(table["protocol"]) == {f"frontal-image, held-out patients, {words}"}
+    assert set(pd.read_csv(folder / "hospitals.csv")["protocol"]) == {"frontal-image, held-out patients"}
     assert set(table["hospitals"]) <= {1, 2}
     assert pd.read_csv(folder / "significance.csv")["protocol"].str.contains(words).all()
     assert words in make_report(RunFolder.open(folder)).html

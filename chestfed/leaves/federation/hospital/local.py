@@ -103,6 +103,7 @@ class OwnData:
             "origin": str(test.origin),
             "digest": self.study.digests["test set"],
             "is_test_set": test is self.test,
+            "split": test.split,
         }
         if scores_stay:
             no_labels = TestLabels(torch.zeros(0, len(test.diseases)), torch.zeros(0, dtype=torch.int64))

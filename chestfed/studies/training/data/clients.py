@@ -146,7 +146,8 @@ class TestSet:
     `parts` are the test sets that this one is made of, in order, if it spans several hospitals; `hospitals` names that
     of each image where the AUC is the mean of theirs, and is None where it is over all images.
     `groups` has a column each for sex, band of age and view, where they are known, and a row per image.
-    `site` is the hospital that the images are from; empty for several, and for public images.
+    `site` is the hospital that the images are from; empty for several, and for public images. `split` says which of its
+    images they are (`StudySite.name_split`).
     """
 
     __test__ = False  # not a test class, whatever pytest thinks of the name
@@ -164,6 +165,7 @@ class TestSet:
     hospitals: np.ndarray | None = None
     groups: pd.DataFrame = field(default_factory=pd.DataFrame)
     site: str = ""
+    split: str = ""
 
     @classmethod
     def blank(cls) -> TestSet:
@@ -318,6 +320,7 @@ def pool_tests(by_site: Mapping[str, TestSet], over_hospitals: OverHospitals) ->
         parts=tuple(tests),
         hospitals=names if over_hospitals == "mean" else None,
         groups=pd.concat([test.groups for test in tests], ignore_index=True),
+        split=" and ".join(dict.fromkeys(test.split for test in tests)),
     )
 
 

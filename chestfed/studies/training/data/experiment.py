@@ -354,7 +354,7 @@ class StudyImages:
         def make() -> TestSet:
             training_images = PooledImages([images(site, part) for part in training]) if training else None
             test = make_test_set(table, images(site, rows), self._key, training_images)
-            return replace(test, images=self._give(test.images))
+            return replace(test, images=self._give(test.images), split=site.name_split(role))
 
         parts = (rows.tobytes(), table.labels().tobytes(), *(part.tobytes() for part in training))
         return self._make_once((site.name, role, *parts), make)

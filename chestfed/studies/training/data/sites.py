@@ -66,6 +66,13 @@ class StudySite:
         """The rows that `find` finds, as a table."""
         return self.table.with_frame(self.table.frame.iloc[self.find(role, client)].reset_index(drop=True))
 
+    def name_split(self, role: str) -> str:
+        """What the images of a role are, for captions: `test split`, or `held-out patients` by `test_fraction`."""
+        if self.entry.test_fraction is not None:
+            return "held-out patients"
+        splits = self.table.frame["split"].iloc[self.find(role)].unique()
+        return f"{' and '.join(map(str, splits))} split" if len(splits) else ""
+
     @property
     def in_use(self) -> np.ndarray:
         """Which rows the study reads, bool `[n]`."""
