@@ -25,6 +25,7 @@ import secrets
 import stat
 import sys
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -67,6 +68,10 @@ class SiteKey:
             data = part.encode() if isinstance(part, str) else bytes(part)
             digest.update(len(data).to_bytes(8, "big") + data)
         return digest.hexdigest()
+
+    def name_patients(self, site: str, patients: Iterable[object]) -> tuple[str, ...]:
+        """Keyed name of each row's patient; two sites' patients have different names."""
+        return tuple(self.name("patient", site, str(patient)) for patient in patients)
 
     def hasher(self, purpose: Purpose) -> blake2b:
         """A keyed hash of 16 bytes to update with what is long."""

@@ -14,6 +14,7 @@ import pandas as pd
 
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError, SiteError
+from chestfed.core.pseudonyms import key_for
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.images.decode import decode
 from chestfed.data.images.preprocess import Preprocess
@@ -42,9 +43,10 @@ def label_rows(
     config: SiteConfig, data_root: Path, sample: int, seed: int = 1
 ) -> tuple[Survey, np.ndarray, pd.DataFrame]:
     """The site, the places of some of its rows, drawn at random, and one row for each: file, row, image, view, split,
-    the label cells of the file (of all rows of the image), and per disease `finding -> label`.
+    sex, the patient's keyed name as in predictions, the label cells of the file (of all rows of the image), and per
+    disease `finding -> label`.
 
-    Raises `SiteError` if the label files have problems.
+    Raises `SiteError` if the label files have problems, `ChestfedError` if the key of the names can't be used.
     """
     survey = survey_site(config, data_root, keep_going=False)
     if survey.problems:
@@ -54,8 +56,10 @@ def label_rows(
     places = np.sort(drawn)
     shown = frame.iloc[places]
     rows = pd.DataFrame({"file": [survey.files[place] for place in places], "row": shown["row"].to_numpy()})
-    for name in ("image", "view", "split"):
-        rows[name] = shown[name].to_numpy(dtype=object)
+    for name in ("image", "view", "split", "sex"):
+        rows[name] = shown[name].astype(object).where(shown[name].notna(), "").to_numpy()
+    key = key_for(public=survey.table.phantoms)
+    rows["patient"] = key.name_patients(survey.table.name, shown["patient"])
     rows = rows.join(_read_cells(config, data_root, rows))
     for disease in config.diseases:
         findings = [_FINDINGS[int(code)] for code in raw.loc[rows["image"], disease]]

@@ -34,7 +34,7 @@ from chestfed.studies.scoring.batch_norm import Choice, ChosenStatistics, choose
 from chestfed.studies.scoring.held_out_patients import describe_images
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
-from chestfed.studies.training.data.clients import image_names, order_by_names, patient_names, take_statistics
+from chestfed.studies.training.data.clients import image_names, order_by_names, take_statistics
 from chestfed.studies.training.data.sites import left_out_views
 
 #: Batch-norm statistics of a model that is not asked for them.
@@ -148,9 +148,9 @@ def evaluate_model(
     unit = units(protocol, scores, chosen.labels(), studies)
     by_image = name_unit(protocol) == "image"
     names = image_names(images.sources, key) if by_image else _study_names(images.sources, unit.of_row, key)
-    order = order_by_names(key, names, patient_names(table.name, frame["patient"].iloc[unit.first], key), unit.labels)
+    order = order_by_names(key, names, key.name_patients(table.name, frame["patient"].iloc[unit.first]), unit.labels)
     first = frame.iloc[unit.first[order]]
-    groups, patients = group_columns(first, by_image=by_image), patient_names(table.name, first["patient"], key)
+    groups, patients = group_columns(first, by_image=by_image), key.name_patients(table.name, first["patient"])
     of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     summary = _summarize(of_units, groups, table, scorer, protocol, how)
     means: tuple[str, ...] = ()

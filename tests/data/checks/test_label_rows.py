@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from chestfed.app.cli import app
 from chestfed.core.errors import SiteError
+from chestfed.core.pseudonyms import key_for
 from chestfed.data.checks.label_rows import contact_sheet, label_rows
 from tests.data.sites.own_tables import COLUMNS, config, meanings, person, save_rows, wide
 
@@ -77,7 +79,12 @@ def test_command_prints_and_writes_rows(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 of 4 images" in result.output
     assert "keep it at the site" in result.output
-    assert "cell: Findings" in pd.read_csv(tmp_path / "rows.csv").columns
+    rows = pd.read_csv(tmp_path / "rows.csv")
+    assert "cell: Findings" in rows.columns
+    assert rows["sex"].tolist() == ["F", "F"]
+    numbers = rows["image"].str.extract(r"(\d+)\.png")[0]  # patient p2 has image 2.png
+    assert rows["patient"].tolist() == [*key_for(public=False).name_patients("st-example", "p" + numbers)]
+    assert not re.search(r"\bp\d\b", result.output)
     assert (tmp_path / "sheet.png").stat().st_size > 0
 
 

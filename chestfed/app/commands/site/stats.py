@@ -69,9 +69,10 @@ def site_table(
         Path | None, options.optional(help="Write a contact sheet (PNG): images with their labels.")
     ] = None,
 ) -> None:
-    """Show rows of a site: the image, its view and split, the cells of the label columns, the findings and the labels.
+    """Show rows of a site: the image, its view and split, sex, the cells of the label columns, findings and labels.
 
-    For a radiologist to compare with the images. The output quotes cells and names images: keep it at the site.
+    For a radiologist to compare with the images. Patients have keyed names, as in predictions. The output quotes cells
+    and names images: keep it at the site.
 
     Example:
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -269,11 +269,6 @@ def image_names(picture_digests: np.ndarray, key: SiteKey) -> tuple[str, ...]:
     return tuple(key.name("image", digest) for digest in unpack_keys(picture_digests))
 
 
-def patient_names(site: str, patients: Iterable[object], key: SiteKey) -> tuple[str, ...]:
-    """Keyed name of each row's patient; two sites' patients have different names."""
-    return tuple(key.name("patient", site, str(patient)) for patient in patients)
-
-
 def order_by_names(key: SiteKey, images: Sequence[str], patients: Sequence[str], labels: np.ndarray) -> np.ndarray:
     """The rows sorted by their keyed names, then by their labels `[n, J]`, int `[n]`; unsorted if the key is published.
 
@@ -291,7 +286,7 @@ def make_test_set(table: SiteTable, images: CachedImages, key: SiteKey, statisti
     if not readable.all():  # quarantined and counted already; the test set is what can be scored
         table = table.with_frame(table.frame[readable].reset_index(drop=True))
         images = images.take(np.flatnonzero(readable))
-    names = image_names(images.sources, key), patient_names(table.name, table.frame["patient"], key)
+    names = image_names(images.sources, key), key.name_patients(table.name, table.frame["patient"])
     order = order_by_names(key, *names, table.labels())
     table, images = table.with_frame(table.frame.iloc[order].reset_index(drop=True)), images.take(order)
     patients = number_names(table.frame["patient"].to_numpy(dtype=str))

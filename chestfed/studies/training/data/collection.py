@@ -20,7 +20,7 @@ from chestfed.data.images.preprocess import Preprocess
 from chestfed.studies.experiment.data import CollectionEntry
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.training.data.clients import ClientData, TestSet, image_names, patient_names
+from chestfed.studies.training.data.clients import ClientData, TestSet, image_names
 from chestfed.studies.training.data.experiment import Experiment
 
 
@@ -101,7 +101,7 @@ def load_collection(
         test_patients,
         pipeline.tasks,
         image_names(test_images.digests, key),
-        patient_names(entry.name, test_patients, key),
+        key.name_patients(entry.name, test_patients),
         key.fingerprint,
     )
     digests = {client.name: client.digest(key) for client in clients}
