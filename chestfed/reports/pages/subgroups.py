@@ -76,7 +76,7 @@ def _describe_gaps(
 
 def _make_cell(estimate: Estimate, over: int) -> Cell:
     if estimate.value is None:
-        return Cell("-")
+        return Cell("-", (f"over {over}" if estimate.disease == "mean" else estimate.reason,))
     few = ", few" * (not estimate.in_mean)
     counts = f"over {over}" if estimate.disease == "mean" else f"{estimate.positives:,} / {estimate.negatives:,}{few}"
     return Cell(number(estimate.value), tuple(filter(None, (pair(estimate.interval), counts))))

@@ -167,12 +167,14 @@ def list_few(results: Results) -> list[str]:
     """The diseases with an AUC that stay out of every mean, with what they have too few of."""
     rows = results.list_estimates("study")
     few = [row for row in rows if row["in_mean"] is False and row["auc"] is not None and row["disease"] != "mean"]
-    texts = []
-    for row in few:
-        counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
-        least = [f"{n} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
-        texts.append(f"{format_title(row['disease'])} ({' and '.join(least) or 'too few'} among the test patients)")
-    return list(dict.fromkeys(texts))
+    return list(dict.fromkeys(map(describe_few, few)))
+
+
+def describe_few(row: EstimateRow) -> str:
+    """A disease with what it has too few of: `Edema (5 with it among the test patients)`."""
+    counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
+    least = [f"{n} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
+    return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few'} among the test patients)"
 
 
 def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from rich.text import Text
 from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.methods import METHODS
-from chestfed.results.tables.answer import state_gains
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
+from chestfed.results.tables.answer import describe_few, list_few, state_gains
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
@@ -40,6 +41,8 @@ T = TypeVar("T")
 
 #: Models that have a column each; more have a line each.
 _MOST_COLUMNS: Final = 6
+#: Why a disease with an AUC does not count.
+_NEEDED: Final = f"{LEAST_PATIENTS} are needed"
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gains over its own data?"}
 
@@ -132,10 +135,29 @@ def name_interval(results: Results, view: str) -> str:
     return f"{METHODS[name].about} ({name}): {METHODS[name].references[0]}"
 
 
-def list_undefined(results: Results, view: str = "study") -> list[str]:
-    """The diseases without an AUC, each with its reason."""
-    rows = [row for row in results.list_estimates(view) if row["auc"] is None and row["disease"] != "mean"]
-    return list(dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows))
+def list_out_of_mean(results: Results) -> list[str]:
+    """The diseases that do not count in the mean on the test images, each with its reason."""
+    rows = [row for row in results.list_estimates("study") if row["auc"] is None and row["disease"] != "mean"]
+    undefined = dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows)
+    return [*undefined, *(f"{text}: {_NEEDED}" for text in list_few(results))]
+
+
+def list_without_mean(results: Results, view: str) -> dict[str, str]:
+    """The hospitals without a mean AUC: the disease that comes nearest to counting, or why there is no AUC at all."""
+    texts = {}
+    for rows in group_rows(results.list_estimates(view), "place"):
+        *diseases, mean = [row for row in rows if row["model"] == rows[0]["model"]]
+        if mean["auc"] is None:
+            known = [row for row in diseases if row["auc"] is not None]
+            nearest = max(known, key=_count_rarer, default=None)
+            reasons = dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in diseases)
+            texts[mean["place"]] = f"at best {describe_few(nearest)}: {_NEEDED}" if nearest else ", ".join(reasons)
+    return texts
+
+
+def _count_rarer(row: EstimateRow) -> int:
+    """Patients of the rarer class."""
+    return min(row["positive_patients"] or 0, row["negative_patients"] or 0)
 
 
 def list_left_out(results: Results) -> list[str]:
@@ -161,7 +183,9 @@ def make_difference_grid(
         cells: list[str | Cell] = [*added[place : place + 1]]
         rows.append((part[0]["model"], cells + [make_difference_cell(row, digits) for row in part]))
     heads, columns = ["K", "added"] if added else ["model"], make_disease_columns(models[0])
-    over = sum(row["difference"] is not None for row in models[0] if row["disease"] != "mean")
+    over = sum(
+        row["in_mean"] is not False and row["difference"] is not None for row in models[0] if row["disease"] != "mean"
+    )
     columns = [replace(column, below=(f"over {over}",)) if column.text == "mean" else column for column in columns]
     return make_grid("differences", caption, (*heads, *columns), rows)
 
@@ -295,6 +319,8 @@ def make_disease_grid(results: Results) -> Grid | None:
         differences = [gains.get((row["place"], row["disease"])) for row in part]
         cells = [
             Cell(number(row["auc"]), () if difference is None else (signed(difference),))
+            if row["auc"] is not None or row["disease"] == "mean"
+            else Cell("-", (row["reason"],))
             for row, difference in zip(part, differences, strict=True)
         ]
         rows.append((part[0]["place"], cells))
@@ -312,6 +338,8 @@ def describe_hospitals(results: Results, view: str) -> str:
     untested = results.about["untested"]
     names = [*untested["hospitals"], *(untested["alternatives"] if view == "alternatives" else ())]
     without = f" Without held-out patients: {', '.join(names)}." if names else ""
+    reasons = [f"{place}, {text}" for place, text in list_without_mean(results, view).items()]
+    without += f" Without a mean: {'; '.join(reasons)}." if reasons else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
     return f"{about}. {numbers}{outside}{without} {describe_statistics(results.about['batch_norm'])}".strip()
 
@@ -371,8 +399,8 @@ def list_notes(results: Results) -> list[str]:
         notes.append(stage_1)
     if fewer := list_left_out(results):
         notes.append(f"Without images of both classes, and left out of a disease's mean: {'; '.join(fewer)}")
-    if undefined := list_undefined(results):
-        notes.append(f"Not defined (and left out of the mean): {'; '.join(undefined)}")
+    if left_out := list_out_of_mean(results):
+        notes.append(f"Left out of the mean: {'; '.join(left_out)}")
     if not results.curves.empty:
         ends = results.curves.groupby(["model", "seed"], sort=False)[[*OUTPUTS]].last().astype(float)
         both = ends.groupby("model", sort=False).mean().dropna()

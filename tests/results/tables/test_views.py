@@ -23,10 +23,17 @@ from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.tables import settings
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results, Row, list_estimates, make_differences, make_estimates
+from chestfed.results.tables.grid import Cell
 from chestfed.results.tables.presentations.held_out import Fold, collect_folds, list_fold_metrics, write_folds
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_chance
-from chestfed.results.tables.views import make_auc_grid, render_tables
+from chestfed.results.tables.views import (
+    describe_hospitals,
+    make_auc_grid,
+    make_difference_grid,
+    make_disease_grid,
+    render_tables,
+)
 from tests.results.tables.finished_runs import labels_and_patients, seal_run, write_run
 
 
@@ -44,6 +51,44 @@ def make_row(edema: float, mass: float | None, low: float = 0.4, high: float = 0
         Estimate("mean", mean, Interval(0.45, 0.85)),
     )
     return Row(1, ("b", "c"), aucs)
+
+
+def test_hospital_without_a_mean_has_its_reason() -> None:
+    """Of a hospital of few patients the disease that comes nearest to counting, of one of one class why."""
+    head = {"view": "hospitals", "model": "K=2", "k": 2, "takes_part": True, "images": 24, "patients": 24}
+
+    def at(hospital: str, disease: str, auc: float | None, sick: int | None = None, reason: str = "") -> dict[str, Any]:
+        counts = {"positive_patients": sick, "negative_patients": None if sick is None else 24 - sick}
+        more = {"hospital": hospital, "disease": disease, "auc": auc, "reason": reason, "in_mean": False}
+        return head | counts | more
+
+    rows = [at("a", "edema", 0.6, 3), at("a", "mass", 0.7, 8), at("a", "mean", None)]
+    rows += [at("b", "edema", None, 24, "no negative image"), at("b", "mean", None)]
+    rows += [at("c", "edema", 0.6, 12), at("c", "mean", 0.6)]
+    about = {"batch_norm": None, "untested": {"hospitals": [], "alternatives": []}, "seeds": [1], "methods": []}
+    results = Results("t", Origin.REAL, about, make_estimates(rows), make_differences([]))  # type: ignore[arg-type]
+    caption = describe_hospitals(results, "hospitals")
+    assert "a, at best Mass (8 with it among the test patients): 10 are needed" in caption
+    assert "b, Edema: no negative image" in caption
+    assert "c, " not in caption
+    grid = make_disease_grid(results)
+    assert grid is not None
+    assert grid.lines[1].cells[0] == Cell("-", ("no negative image",))
+
+
+def test_rare_disease_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the page and in the terminal's tables, as on the first screen; the differences' mean counts without it."""
+    monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 10)
+    labels, patients = labels_and_patients()
+    sick = patients[np.nan_to_num(labels[:, 0]) == 1]
+    labels[~np.isin(patients, np.unique(sick)[:4]) & ~np.isnan(labels[:, 0]), 0] = 0
+    folder = write_run(tmp_path / "run", labels=labels)
+    results = load_results(RunFolder(folder))
+    reason = "Edema (4 with it among the test patients): 10 are needed"
+    assert reason in print_results(results)
+    assert reason in make_report(RunFolder(folder)).html
+    grid = make_difference_grid(results.gains("study"))
+    assert grid.columns[-1] == Cell("mean", ("over 1",))
 
 
 def test_disease_of_one_class_has_its_reason(tmp_path: Path) -> None:

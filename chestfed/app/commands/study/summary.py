@@ -11,15 +11,14 @@ from rich.text import Text
 
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
-from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.tables.answer import Answer, find_gain_view, list_few, summarize_seeds
+from chestfed.results.tables.answer import Answer, find_gain_view, summarize_seeds
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
 from chestfed.results.tables.sentences import describe_chance
 from chestfed.results.tables.settings import state_settings
-from chestfed.results.tables.views import list_left_out, list_undefined
+from chestfed.results.tables.views import list_left_out, list_out_of_mean, list_without_mean
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
@@ -145,8 +144,9 @@ def _list_missing(results: Results) -> str:
     if own := find_presentation(results):
         undefined = own.list_missing(results)
     else:
-        undefined = list_undefined(results) + list_left_out(results)
-        undefined += [f"{text}: {LEAST_PATIENTS} are needed" for text in list_few(results)]
+        undefined = list_out_of_mean(results) + list_left_out(results)
+        others = list_without_mean(results, "hospitals") if len(results.view("hospitals")) else {}
+        undefined += [f"{place}, {text}" for place, text in others.items() if place != results.about["target"]]
     return f"Left out of the mean: {'; '.join(undefined)}." if undefined else ""
 
 
