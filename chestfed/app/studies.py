@@ -113,7 +113,7 @@ def _list_studies(studies: Studies, plan: StudyPlan) -> str:
     runs = sum(len(variant.pipeline.k) for variant in variants)
     stages_1 = {variant.pipeline.seed for variant in variants}
     stage_2 = sum(plan.stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
-    once = plan.decode_seconds + plan.feature_seconds
+    once = plan.data_seconds + plan.feature_seconds
     time_text = estimated(once + plan.stage_1_seconds * len(stages_1) + stage_2, plan.timings)
     which = studies.design.one_plan
     text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2. {time_text}"

@@ -21,7 +21,7 @@ from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.providers import provide, provide_labels
+from chestfed.studies.experiment.providers import estimate_unwritten, provide, provide_labels
 from chestfed.studies.experiment.rules import check_runs
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.costs import time_steps
@@ -216,7 +216,9 @@ def make_plans(studies: Studies) -> list[StudyPlan]:
     with provide_labels(pipeline, studies.root) as place:
         experiments = _select_rows(studies, shown, place)  # before a step is timed: a wrong folder is found at once
         timings = time_steps(shown[0].pipeline, studies.machine)
-        return [plan_study(variant.label, opened, timings) for variant, opened in zip(shown, experiments, strict=True)]
+        unwritten = estimate_unwritten(pipeline, studies.root)
+        both = zip(shown, experiments, strict=True)
+        return [plan_study(variant.label, opened, timings, unwritten) for variant, opened in both]
 
 
 def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> list[Experiment]:

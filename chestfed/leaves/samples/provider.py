@@ -8,10 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from chestfed.studies.experiment.data import SampleHospitals
-from chestfed.studies.experiment.providers import ProviderSpec
+from chestfed.studies.experiment.providers import ProviderSpec, Unwritten
 from chestfed.studies.training.reporting import current
 
-SAMPLES = ProviderSpec("samples", write=f"{__name__}:write_samples", labels=f"{__name__}:label_samples")
+SAMPLES = ProviderSpec(
+    "samples",
+    write=f"{__name__}:write_samples",
+    labels=f"{__name__}:label_samples",
+    estimate=f"{__name__}:estimate_samples",
+)
 
 
 def write_samples(folder: Path, options: SampleHospitals) -> None:
@@ -23,6 +28,13 @@ def write_samples(folder: Path, options: SampleHospitals) -> None:
     text = f"writing five SYNTHETIC hospitals (phantoms, no patients) to {folder}"
     current().tell(lambda reporter: reporter.noted(text))
     write_hospitals(folder, seed=options.seed, size=options.size, progress=current().bind("drawing"))
+
+
+def estimate_samples(folder: Path, options: SampleHospitals) -> Unwritten:
+    """The time that drawing the hospitals takes that are not in the folder, from one image of each."""
+    from chestfed.leaves.samples.writing import time_drawing
+
+    return Unwritten(*time_drawing(folder, seed=options.seed, size=options.size))
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.providers import Unwritten
 from chestfed.studies.experiment.stage_2 import whole_rounds
 from chestfed.studies.training.client_summary import weights_of_largest_k
 from chestfed.studies.training.costs import Timings, bytes_per_client_round, duration, estimated
@@ -69,6 +70,7 @@ class PlannedAlternative:
 class StudyPlan:
     """One study; `decode_seconds` is estimated from file sizes, `at_hospitals` counts images scored once per K.
 
+    `write_seconds` is for hospitals that are drawn first.
     These are of `hospitals` hospitals, the target among them or not; `tested` is how many the test set has images of.
     """
 
@@ -84,6 +86,7 @@ class StudyPlan:
     with_target: bool = False
     tested: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
+    write_seconds: float = 0.0
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -118,6 +121,11 @@ class StudyPlan:
         return self.timings.feature * self.images
 
     @property
+    def data_seconds(self) -> float:
+        """Writing and decoding the images, once."""
+        return self.write_seconds + self.decode_seconds
+
+    @property
     def training_seconds(self) -> float:
         """Features, both stages, of every K, and the alternatives."""
         k_seconds = sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
@@ -146,7 +154,7 @@ class StudyPlan:
         return tuple(parts)
 
 
-def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPlan:
+def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: Unwritten = Unwritten()) -> StudyPlan:
     """Count what this study would do; of sites labels are read, and no image."""
     if experiment.sites:
         parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
@@ -166,13 +174,14 @@ def plan_study(label: str, experiment: Experiment, timings: Timings) -> StudyPla
         tuple(clients),
         ImageCounts.of("test set", scored, np.ones(len(scored), np.int64)),
         experiment.origin,
-        _estimate_decoding(experiment),
+        _estimate_decoding(experiment, unwritten.image_bytes),
         timings,
         sum(len(table.frame) for table in others.values()),
         len(others),
         next(iter(tests), None) in others,
         max(1, len(tests)),
         tuple(_count_patients(scored, patients)),
+        unwritten.seconds / cores(),
     )
 
 
@@ -182,15 +191,18 @@ def _count_patients(labels: np.ndarray, patients: np.ndarray) -> Iterator[tuple[
         yield len(np.unique(patients[column == 1])), len(np.unique(patients[column == 0]))
 
 
-def _estimate_decoding(experiment: Experiment) -> float:
-    """Seconds to decode all images that are read by all cores, from the sizes of a few files per site."""
+def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:
+    """Seconds to decode all images that are read by all cores, from the sizes of a few files per site.
+
+    Of a site without any of them, from the size of images that are not written yet.
+    """
     total = 0.0
     for site in experiment.sites:
         places = np.flatnonzero(site.in_use)
         chosen = places[np.linspace(0, len(places) - 1, _SIZED_IMAGES).astype(int)] if len(places) else places
         files = [site.table.root / image for image in site.table.frame["image"].iloc[chosen]]
         sizes = [file.stat().st_size for file in files if file.is_file()]  # the study itself reports what is missing
-        total += float(np.mean(sizes or [0])) * len(places) / _DECODED_BYTES / cores()
+        total += float(np.mean(sizes or [unwritten_bytes])) * len(places) / _DECODED_BYTES / cores()
     return total
 
 
@@ -216,7 +228,7 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         caption,
     )
     columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
-    total = plan.decode_seconds + plan.training_seconds
+    total = plan.data_seconds + plan.training_seconds
     facts = (
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
         f"{_headline(plan)}"
@@ -264,7 +276,7 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
         f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
         f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains.",
     )
-    most = sum(plan.training_seconds for plan in plans) + first.decode_seconds
+    most = sum(plan.training_seconds for plan in plans) + first.data_seconds
     facts = (
         f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
         f"site. {_facts(first, machine)}. {estimated(most, first.timings)}, with stage 1 counted for every study, "
@@ -317,6 +329,8 @@ def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
     """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
     pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
     images = plan.images
+    if plan.write_seconds:
+        yield ["draw the synthetic hospitals", "", "", "", "", "", "", duration(plan.write_seconds)]
     yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
     if plan.timings.feature:
         yield ["features not cached", "", "", f"{images:,}", "", "", "", duration(plan.feature_seconds)]

@@ -6,8 +6,11 @@ import errno
 import hashlib
 import os
 import shutil
+import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError
@@ -41,6 +44,40 @@ def test_another_seed_gives_other_pictures(
     names = [name for name in ours.keys() & theirs.keys() if name.endswith(".jpg")]
     assert names
     assert all(ours[name] != theirs[name] for name in names)
+
+
+def test_drawing_is_timed_on_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first image that loads what is loaded once does not count; hospitals that are there take nothing."""
+    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
+    clock, drawn, sizes = [0.0], [], {hospital.name: 100 * (n + 1) for n, hospital in enumerate(HOSPITALS)}
+
+    def draw(job: Any) -> None:
+        part, hospital, film, _ = job
+        clock[0] += 1.0 if hospital.name in drawn else 50.0
+        drawn.append(hospital.name)
+        path = part / writing.PATHS[hospital.name](film)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(sizes[hospital.name]))
+
+    monkeypatch.setattr(writing, "_write_film", draw)
+    monkeypatch.setattr(time, "process_time", lambda: clock[0])
+    counts = [len(writing.draw_hospital_images(hospital, 1, 24)) for hospital in HOSPITALS[:2]]
+    mean = (100 * counts[0] + 200 * counts[1]) / sum(counts)
+    assert writing.time_drawing(tmp_path, size="tiny") == pytest.approx((sum(counts), mean))
+    (tmp_path / HOSPITALS[0].folder).mkdir()
+    assert writing.time_drawing(tmp_path, size="tiny") == pytest.approx((counts[1], 200))
+    (tmp_path / HOSPITALS[1].folder).mkdir()
+    assert writing.time_drawing(tmp_path, size="tiny") == (0, 0)
+
+
+@pytest.mark.slow
+def test_drawing_takes_as_long_as_estimated(tmp_path: Path) -> None:
+    seconds, size = writing.time_drawing(tmp_path, size="tiny")
+    before = time.process_time()
+    write_hospitals(tmp_path, size="tiny", workers=1)
+    assert 0.5 < seconds / (time.process_time() - before) < 2
+    pictures = [path for path in tmp_path.rglob("*") if path.suffix in (".jpg", ".png", ".dicom")]
+    assert 0.5 < size / np.mean([path.stat().st_size for path in pictures]) < 2
 
 
 def test_every_hospital_is_marked(tiny_hospitals: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +17,7 @@ from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.running import check, make_plans
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.plan import ImageCounts, StudyPlan, propose_settings
@@ -55,6 +57,17 @@ def test_features_count_once_per_image() -> None:
     plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, replace(timings, feature=f)) for f in (0, 7)]
     assert plans[1].feature_seconds == 7 * 40
     assert plans[1].training_seconds - plans[0].training_seconds == pytest.approx(7 * 40)
+
+
+def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a folder without them a dry run counts their drawing, and decodes more than nothing."""
+    monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0, 0, 0, None))
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    (plan,) = make_plans(check(load_pipeline(path, ["samples.size=tiny"]), path, tmp_path))
+    assert plan.write_seconds > 0
+    assert plan.decode_seconds > 0
+    assert plan.data_seconds == plan.write_seconds + plan.decode_seconds
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_many_studies_are_one_line() -> None:
