@@ -49,7 +49,8 @@ def test_another_seed_gives_other_pictures(
 def test_drawing_is_timed_on_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first image that loads what is loaded once does not count; hospitals that are there take nothing."""
     monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
-    clock, drawn, sizes = [0.0], [], {hospital.name: 100 * (n + 1) for n, hospital in enumerate(HOSPITALS)}
+    sizes = {hospital.name: 100 * (n + 1) for n, hospital in enumerate(HOSPITALS)}
+    clock, drawn = [0.0], list[str]()
 
     def draw(job: Any) -> None:
         part, hospital, film, _ = job

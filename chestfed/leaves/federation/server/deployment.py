@@ -293,8 +293,10 @@ class Hospitals(Deployment):
             ):
                 raise WireError(f"{name} sent invalid labels or patients of test images")
             about = (ELSEWHERE, labels, numbers, diseases, opened.images, opened.patients, opened.key, opened.origin)
-            where = {"site": name, "split": opened.split}
-            test = TestSet(*about, **where) if opened.kept is None else KeptTest(*about, **where, size=opened.kept)
+            if opened.kept is None:
+                test = TestSet(*about, site=name, split=opened.split)
+            else:
+                test = KeptTest(*about, site=name, split=opened.split, size=opened.kept)
             return test, opened.digest, opened.is_test_set
 
         return Question("open", {"test": which}, read=self._refuse_changes(name, which, read))

@@ -123,7 +123,11 @@ def test_advice_has_power_in_simulation(
     """1,000 studies as advised by a run whose difference and standard error are about the true ones."""
     runs = [advise_one_seed(seed, difference, positives, n) for seed in range(60)]
     usual = float(np.mean([error**2 for _, error in runs])) ** 0.5
-    (mean, _), seeds = min(runs, key=lambda run: abs(run[0].difference / difference - 1) + abs(run[1] / usual - 1)), 0
+
+    def stray(run: tuple[Difference, float]) -> float:
+        return abs((run[0].difference or 0.0) / difference - 1) + abs(run[1] / usual - 1)
+
+    mean, _ = min(runs, key=stray)
     times, seeds = mean.times_needed or 1.0, mean.seeds_needed or 0
     simulated = simulated_power(difference, seeds, SEED_DEVIATION, 1000, round(n * times), round(positives * times))
     save_figures(f"advice, {difference} {positives} {n}", [seeds, times, simulated])
