@@ -51,8 +51,7 @@ def propose_patient(proposal: Proposal) -> None:
     if proposal.is_in_path("patient"):
         return
     answer, paths = proposal.get_answer("patient"), list_paths(proposal)
-    folder = find_folder(paths)
-    places = {FOLDER: folder, PREFIX: find_prefix(paths)}
+    places = {FOLDER: find_folder(paths), PREFIX: find_prefix(paths)}
     if answer in places:
         place = places[answer]
         if place is None:
@@ -87,9 +86,9 @@ def propose_patient(proposal: Proposal) -> None:
         else _explain_none(proposal, called)
     )
     choices = [option("--column", f"patient={name}") for name in likely or ids[:6] or ["NAME"]]
-    choices += [f"{option('--column', f'patient={name}')} ({place[1]})" for name, place in places.items() if place]
-    if folder is not None and are_years(paths.str.extract(folder[0], expand=False).dropna().unique()):
-        choices = [choice for choice in choices if not choice.startswith(option("--column", f"patient={FOLDER}"))]
+    for name, place in places.items():
+        if place and not are_years(paths.str.extract(place[0], expand=False).dropna().unique()):
+            choices.append(f"{option('--column', f'patient={name}')} ({place[1]})")
     proposal.ask(
         f"patient: {why}. Without patients, images of one person may be in both training and test",
         *choices,
@@ -164,7 +163,7 @@ def find_prefix(paths: pd.Series, folder: str = "(?:^|/)", role: str = "patient"
         return None
     text = f"{number:,} beginnings of file names, up to '{sign}', of {paths.nunique():,} images"
     if whole := names[~names.str.contains(sign, regex=False)].nunique():
-        text += f"; {whole:,} names without '{sign}' are a patient each"
+        text += f"; {whole:,} names without '{sign}' are a {role} each"
     return f"{folder}(?P<{role}>[^/{sign}]+)[^/]*$", text
 
 

@@ -200,19 +200,23 @@ def add_options(options: dict[str, Any], text: str) -> None:
 
     Raises `ConfigError` for anything else.
     """
-    words = shlex.split(text.split(" (")[0].removesuffix(" ..."))
+    words = shlex.shlex(text, posix=True)
+    words.whitespace_split, words.commenters = True, ""
     lists = {"--column": "columns", "--label": "labels", "--code": "codes", "--set": "keys"}
     single = {"--uncertain": "uncertain", "--blank": "blank", "--raters": "raters", "--test-fraction": "test_fraction"}
-    while words:
-        head = words.pop(0)
-        if head == "--no-split":
-            options["no_split"] = True
-        elif head in lists and words:
-            options[lists[head]] = [*options[lists[head]], words.pop(0)]
-        elif head in single and words:
-            options[single[head]] = float(words.pop(0)) if head == "--test-fraction" else words.pop(0)
-        else:
-            raise ConfigError(f"'{text}': type one of the numbers, or an option such as {', '.join((*lists, *single))}")
+    try:
+        for head in words:
+            if head == "..." or head.startswith("("):
+                break
+            if head == "--no-split":
+                options["no_split"] = True
+            elif head in lists:
+                options[lists[head]] = [*options[lists[head]], next(words)]
+            else:
+                options[single[head]] = float(next(words)) if head == "--test-fraction" else next(words)
+    except (KeyError, StopIteration, ValueError):  # no option, without a value, or with an open quotation mark
+        listed = ", ".join((*lists, *single))
+        raise ConfigError(f"'{text}': type one of the numbers, or an option such as {listed}") from None
 
 
 def _name_book(name: str, out: Path) -> Path:

@@ -27,7 +27,7 @@ from chestfed.data.sites.label_files.options import FileFormat
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.label_files.text import FILE, ROW, empty_nan, unpacked
 from chestfed.data.sites.lexicon import VALUES, list_names, name_disease, suggest
-from chestfed.data.sites.tables.codebook import normalize_value
+from chestfed.data.sites.tables.codebook import FINDING, LABEL, Code, normalize_value
 from chestfed.data.sites.tables.dicom_headers import read_elements
 from chestfed.data.sites.tables.rows import find_sums, read_rows
 from chestfed.data.sites.tables.schema import TableFormat
@@ -117,13 +117,12 @@ _Sources = tuple[str, dict[str, list[str]]]
 def _refuse_idle(proposal: Proposal) -> None:
     """Refuse options without an effect: a mistyped value would leave a label as it was."""
     values = {(head, code.value) for code in proposal.codes for head in (code.kind, code.column)}
-    lost = {str(cell) for rows in proposal.left_out for name in rows for cell in rows[name].dropna().unique()}
     unused = [
         f"--code {code.column or code.kind}:{code.value}"
         for code in proposal.answers.codes
         if code.evidence == OPTION
         and (code.column or code.kind, code.value) not in values
-        and not any(normalize_value(code.kind, cell) == code.value for cell in lost)
+        and not _is_left_out(proposal, code)
     ]
     if proposal.labels:
         unused += [
@@ -137,6 +136,15 @@ def _refuse_idle(proposal: Proposal) -> None:
         hint = "".join(f"; no column is called like the {kind}: name it with --column {kind}=NAME" for kind in lacking)
         text = "the table has no such value or column, so this would have no effect"
         raise ConfigError(f"{', '.join(unused)}: {text}{hint}")
+
+
+def _is_left_out(proposal: Proposal, code: Code) -> bool:
+    """Whether rows that the filter columns drop have a code's value, in a column that the code is about."""
+    roles = ("findings", "finding") if code.kind == FINDING else (code.kind,)
+    names = {code.column} if code.column else {proposal.columns[role] for role in roles if role in proposal.columns}
+    names |= {*proposal.label_columns} if code.kind == LABEL and not code.column else set()
+    cells = (rows[name].dropna().unique() for rows in proposal.left_out for name in names.intersection(rows))
+    return any(normalize_value(code.kind, str(cell)) == code.value for part in cells for cell in part)
 
 
 def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataFrame]) -> _Sources:

@@ -38,6 +38,8 @@ from chestfed.leaves.drafts.proposal import (
 _RIVAL: Final = 0.5
 #: Element -> the role after which a column of its values is called.
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
+#: What is between the names of several files in a cell.
+_BETWEEN: Final = r"\s*[;,|]\s*|\s+"
 #: Columns whose cells are in headers by chance, by their names.
 _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
 _DROP: Final = option("--set", "rows.missing_image=drop")
@@ -225,18 +227,19 @@ def _list_names(pictures: Pictures) -> set[str]:
 
 def _is_list(cell: str, names: set[str]) -> bool:
     """Whether a cell names several files."""
-    parts = re.split(r"\s*[;,|]\s*|\s+", cell.strip().casefold())
+    parts = re.split(_BETWEEN, cell.strip().casefold())
     return len(parts) > 1 and names.issuperset(parts)
 
 
 def _explode(column: str) -> str:
-    return rf"frame.assign({column}=frame['{column}'].str.split(r'\s*[;,|]\s*', regex=True)).explode('{column}')"
+    cells = f"frame[{column!r}].str.strip().str.split(r'{_BETWEEN}', regex=True)"
+    return f"frame.assign(**{{{column!r}: {cells}}}).explode({column!r})"
 
 
 def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
     """Why no cell of any column names a file of the folder, as far as that can be seen."""
     text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
-    names = _list_names(pictures)
+    names, exact = _list_names(pictures), {file.rpartition("/")[2] for file in pictures.files}
     bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
     begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
     for name in map(str, frame):
@@ -251,9 +254,9 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
             return text + f"Each cell of '{name}' names several images, and needs a row for each: {line}"
         last = cells.str.rsplit("/", n=1).str[-1]
         for sign in "-_":
-            if last.str.casefold().str.split(sign, n=1).str[-1].isin(names).mean() >= ENOUGH:
+            if last.str.split(sign, n=1).str[-1].isin(exact).mean() >= ENOUGH:
                 line = (
-                    f"frame['{name}'] = frame['{name}'].str.rsplit('/', n=1).str[-1].str.split('{sign}', n=1).str[-1]"
+                    f"frame[{name!r}] = frame[{name!r}].str.rsplit('/', n=1).str[-1].str.split('{sign}', n=1).str[-1]"
                 )
                 return text + f"Those of '{name}' end with them, after a '{sign}': {convert(line)}"
         if cells.isin(begins).mean() >= ENOUGH:

@@ -26,7 +26,7 @@ from chestfed.data.dicom.file_kinds import (
 )
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.text import composed
-from chestfed.data.sites.tables.image_paths import image_names, in_roots
+from chestfed.data.sites.tables.image_paths import image_names, in_roots, replace_signs
 from chestfed.data.sites.tables.schema import Images
 
 #: A file of unknown kind counts: it may be a damaged image that must not be ignored.
@@ -176,10 +176,7 @@ def match_spelled(frame: pd.DataFrame, column: str, pictures: Pictures) -> Image
         return None
     before, behind, _ = rules.most_common(1)[0][0]
     replace = {sign: other for rule in rules for sign, other in rule[2] if rule[:2] == (before, behind)}
-    replace = {sign: replace[sign] for sign in sorted(replace, key=len, reverse=True)}
-    spelled = frame[column].str.strip()
-    for sign, other in replace.items():
-        spelled = spelled.str.replace(sign, other, regex=False)
+    spelled = replace_signs(frame[column].str.strip(), replace)
     match = match_column(frame.assign(**{column: before + spelled + behind}), column, pictures)
     if match is None or match.images.remove_prefix or set(before + behind) & set("{}[]/"):
         return None

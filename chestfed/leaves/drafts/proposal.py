@@ -17,6 +17,7 @@ from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.left_out import Rows
 from chestfed.data.sites.lexicon import COLUMNS, IDENTIFIERS, plain
+from chestfed.data.sites.reader import VIEWS as ALL_VIEWS
 from chestfed.data.sites.tables.codebook import EMPTY, YES, Code, normalize_value, parse_code
 from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import ROLES, TableFormat
@@ -120,6 +121,12 @@ def parse_answers(
                 raise ConfigError(f"--set {text}: is not a regular expression: {error}") from None
         plain_text = head in ("from_path", "separator", "delimiter", "sheet", "title", "encoding")
         parsed = value.replace("\\t", "\t") if plain_text else yaml.safe_load(value)
+        if (
+            key == "views"
+            and parsed != "all"
+            and not (isinstance(parsed, list) and all(view in ALL_VIEWS for view in parsed))
+        ):
+            raise ConfigError(f"--set {text}: expected all, or views=[pa, ap] with views of {', '.join(ALL_VIEWS)}")
         if tail:
             by_key[head] = {**by_key.get(head, {}), tail: parsed}
         elif isinstance(parsed, list) and isinstance(by_key.get(head), list):
@@ -208,11 +215,15 @@ class Proposal:
         return list(map(str, self.frame))
 
     @property
+    def label_columns(self) -> list[str]:
+        """The columns of labels, those of annotators too."""
+        names = [name for names in self.labels.values() for name in names]
+        return names + [name for pattern in names for name in match_reader(pattern, self.headers)]
+
+    @property
     def free(self) -> list[str]:
         """Columns with cells that nothing has taken yet."""
-        labels = [name for names in self.labels.values() for name in names]
-        labels += [name for pattern in labels for name in match_reader(pattern, self.headers)]
-        taken = {*self.columns.values(), *labels, *self.table.get("ignore", [])}
+        taken = {*self.columns.values(), *self.label_columns, *self.table.get("ignore", [])}
         return [name for name in self.headers if name not in taken and self.frame[name].notna().any()]
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -125,6 +126,8 @@ def test_dates_are_no_patients(bring: Bring) -> None:
         ("--code", "view:nowhere=pa"),
         ("--set", "colour=blue"),
         ("--set", "rows.colour=drop"),
+        ("--set", "views=pa"),
+        ("--set", "views=[pa, sideways]"),
         ("--set", "header_row=x"),
         ("--set", "from_path=("),
         ("--labels", "nowhere.csv"),
@@ -164,8 +167,11 @@ def test_terminal_answers_become_options(bring: Bring, tmp_path: Path, monkeypat
     assert options["columns"] == ["image=A B"]
     assert options["labels"] == ["edema=x", "edema=y"]
     assert (options["blank"], options["no_split"], options["test_fraction"]) == ("missing", True, 0.3)
-    with pytest.raises(ConfigError):
-        new.add_options(options, "7")
+    for wrong in ("7", "--column 'patient=A", "--test-fraction some", "--blank"):
+        with pytest.raises(ConfigError):
+            new.add_options(options, wrong)
+    new.add_options(options, "--column 'ignore=Edema (0/1)' (nothing of these: the patient's)")
+    assert options["columns"][-1] == "ignore=Edema (0/1)"
     bring(roles=("view",))
     monkeypatch.setattr(new, "is_terminal", lambda: True)
     monkeypatch.setattr(new.typer, "prompt", lambda text: "1")
@@ -240,6 +246,47 @@ def test_folders_of_views_are_asked(tmp_path: Path) -> None:
 )
 def test_silent_losses_are_asked(bring: Bring, change: Any) -> None:
     assert bring(change)().code == 2
+
+
+def test_kind_of_examination_is_no_study(bring: Bring, tmp_path: Path) -> None:
+    result = bring(lambda cells, n: {**cells, "Exam code": f"RX{n % 12 // 4}"})()
+    assert result.code == 2
+    assert "'ignore=Exam code'" in result.out
+    assert bring(lambda cells, n: {**cells, "Exam no": f"RX{n % 12 // 4}"})().code == 0
+    assert read_site(tmp_path)["table"]["columns"]["study"] == "Exam no"
+
+
+def test_code_of_another_column_is_refused(bring: Bring) -> None:
+    """A value that only rows left out have needs no code, and a code for it must be about its column."""
+    run = bring(lambda cells, n: {**cells, "exclude": n % 2, "Edema": 7 if n % 2 else cells["Edema"]})
+    filters = ("--code=exclude:1=drop", "--code=exclude:0=keep")
+    assert run(*filters, "--code=Edema:7=missing", "--code=7=missing").code == 0
+    for code in ("Consolidation:7=missing", "view:7=pa", f"Edema:{make_films(doubt=False)[1].age}=missing"):
+        assert run(*filters, f"--code={code}", "--force").code == 1
+
+
+@pytest.mark.parametrize("between", [" ", "; "])
+def test_line_of_pandas_names_the_files(tmp_path: Path, between: str) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made)
+    pairs = [between.join(film.file for film in made[n : n + 2]) for n in range(0, len(made), 2)]
+    place.save([{"Image file": pair, **cells} for pair, cells in zip(pairs, wide(made[::2]), strict=True)])
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--column", "image=Image file")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 2
+    line = " ".join(result.out.split()).split("convert it with pandas: ")[1].split(" (docs/")[0]
+    frame = eval(line, {"frame": pd.read_csv(tmp_path / "labels.csv", dtype=str)})
+    assert frame["Image file"].tolist() == [film.file for film in made]
+
+
+def test_names_in_other_capitals_are_not_cut(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made, lambda film: f"images/X-{film.name}.png")
+    place.save(wide(made, file=lambda film: f"x-{film.file}"))
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 2
+    assert ".str.split(" not in result.out
 
 
 @pytest.mark.slow_but("exclude")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,14 +37,19 @@ def image_names(frame: pd.DataFrame, images: Images, roles: Mapping[str, str | N
                 str(_normalize_paths(pd.Series([images.remove_prefix])).iat[0])
             )
         if match[1] == "image":
-            for sign, other in images.replace.items():
-                cells = cells.str.replace(sign, other, regex=False)
+            cells = replace_signs(cells, images.replace)
         path = path + template[end : match.start()] + (cells.str[: int(match[2])] if match[2] else cells)
         end = match.end()
     path = _normalize_paths(path + template[end:])
     if images.suffix and not images.any_ending:
         path = path.where(path.str.lower().str.endswith(images.suffix.lower(), na=True), path + images.suffix)
     return path
+
+
+def replace_signs(cells: pd.Series, others: Mapping[str, str]) -> pd.Series:
+    """The cells with other signs, all at once: what a sign is replaced by is not replaced again."""
+    signs = "|".join(map(re.escape, sorted(others, key=len, reverse=True)))
+    return cells.str.replace(signs, lambda sign: others[sign[0]], regex=True) if others else cells
 
 
 @dataclass(frozen=True)

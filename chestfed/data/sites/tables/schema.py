@@ -142,7 +142,7 @@ class Images(StrictModel):
         "that of the existing file",
     )
     remove_prefix: str = Field("", description="prefix to remove from the cell of the image, such as /archive/export/")
-    replace: dict[str, str] = Field(
+    replace: dict[Annotated[str, Field(min_length=1)], str] = Field(
         {}, description='signs of the cell of the image that file names have otherwise, such as {"/": "-"}'
     )
 
@@ -151,6 +151,9 @@ class Images(StrictModel):
         named = ("path", "recursive", "folder", "suffix", "remove_prefix", "replace")
         idle = [key for key in named if self.header is not None and key in self.model_fields_set]
         mistakes = [f"'{key}' has no effect together with 'header'" for key in idle]
+        if self.path is not None and not any(match[1] == "image" for match in FIELD.finditer(self.path)):
+            changed = [key for key in ("remove_prefix", "replace") if getattr(self, key)]
+            mistakes += [f"'{key}' has no effect on a 'path' without {{image}}" for key in changed]
         if self.header is None and "unmatched" in self.model_fields_set:
             mistakes.append("'unmatched' needs 'header'")
         if self.folder and (self.recursive or self.suffix):

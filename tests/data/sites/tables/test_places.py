@@ -49,6 +49,8 @@ def touch(folder: Path, *names: str) -> None:
         ({"roots": ["old", "new"]}, "new/a/1", [".\\a\\1"], ["new/a/1"]),
         ({"roots": ["old", "older"]}, "new/a/1", [".\\a\\1"], ["old/a/1"]),
         ({"remove_prefix": "a/"}, "new/a/1", [".\\a\\1"], ["1"]),
+        ({"replace": {" ": "-", "-": "_"}}, "new/a/1", ["a b-1"], ["a-b_1"]),
+        ({"replace": {"-": "_", "--": "."}}, "new/a/1", ["a--b-1"], ["a.b_1"]),
         (
             RECURSIVE,
             "img/Doe/a/1.png img/Roe/2.png elsewhere/2.png img/.trash/1.png",
