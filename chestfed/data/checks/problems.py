@@ -27,11 +27,9 @@ SITES_SHARE_PICTURE: Final = "same picture in another site"
 SEVERAL_PERSONS: Final = "patient of several persons"
 
 #: Errors that are warnings where `allow` in the site's YAML names them.
-ALLOWABLE: Final = (
-    SPLITS_NEAR := "nearly the same picture in two splits",
-    OPPOSITE_LABELS := "opposite labels of one picture",
-    NORMAL_AND_FINDING := "no finding beside a finding",
-)
+SPLITS_NEAR: Final = "nearly the same picture in two splits"
+OPPOSITE_LABELS: Final = "opposite labels of one picture"
+NORMAL_AND_FINDING: Final = "no finding beside a finding"
 
 #: Every other kind is an error.
 WARNINGS: Final = (

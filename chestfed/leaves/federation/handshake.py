@@ -99,7 +99,7 @@ def approval_digest(pipeline: Pipeline) -> str:
     contents = dict[str, str]()
 
     def read(key: str, file: str) -> str:
-        contents[key] = hash_file(Path(file))
+        contents[key] = hash_file(key, Path(file))
         return file
 
     pipeline.relocate(read)

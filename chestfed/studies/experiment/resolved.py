@@ -59,7 +59,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     _without_idle_keys(data, pipeline)
     if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
         file = find_initial_weights(pipeline.model.initial_weights, MODELS.find(pipeline.model.name))
-        data["model"]["initial_weights"] = hash_file(file)
+        data["model"]["initial_weights"] = hash_file("model.initial_weights", file)
     if isinstance(pipeline.model, FeatureOptions):
         data["model"]["network"] = load_frozen(pipeline.model).digest
     return data | {"plugins": plugin_digests(pipeline)}
@@ -88,13 +88,15 @@ def _without_idle_keys(data: dict[str, Any], pipeline: Pipeline) -> dict[str, An
     return data
 
 
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file that a network starts from; raises `ConfigError` if it cannot be read."""
+def hash_file(key: str, path: Path) -> str:
+    """SHA-256 of a file that `key` of a pipeline names; raises `ConfigError` if it cannot be read."""
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise ConfigError(f"model.initial_weights: {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(
+            f"{key}: {path} cannot be read: {error.strerror}", kind="unreadable weights", key=key
+        ) from None
 
 
 def plugin_digests(pipeline: Pipeline) -> dict[str, str]:

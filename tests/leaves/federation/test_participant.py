@@ -68,6 +68,18 @@ def hospital(tmp_path: Path) -> Participant:
     return Participant(sample_hospital("padchest", tmp_path, tmp_path / "data"), lambda text: None)
 
 
+def test_unreadable_weights_name_their_key(tmp_path: Path) -> None:
+    files = {"model.network": str(tmp_path / "x.safetensors"), "model.initial_weights": str(tmp_path / "x.pth")}
+    for key, file in files.items():
+        network = (
+            f"{{name: features, network: {file}}}"
+            if key == "model.network"
+            else f"{{name: small, initial_weights: {file}}}"
+        )
+        with assert_refused(ConfigError, "unreadable weights", key=key):
+            approval_digest(pipeline(f"model={network}", "augment.enabled=false"))
+
+
 def test_unnamed_study_is_last_greeted(hospital: Participant) -> None:
     for interval in ("bca", "percentile"):
         assert "refused" not in hospital(greeting(pipeline(f"evaluation.interval={interval}"))).values
