@@ -101,11 +101,6 @@ def count_values(cells: pd.Series, kind: str) -> dict[str, int]:
     return counts
 
 
-def _list_views(proposal: Proposal) -> Sequence[str]:
-    views = proposal.answers.keys.get("views", VIEWS)
-    return list(lexicon.WORDS["view"].values()) if views == "all" else views
-
-
 def count_with_empty(cells: pd.Series) -> dict[str, int]:
     """Count the cells of each value in a column of few values; the empty cell is one."""
     empty = int(cells.isna().sum())
@@ -140,15 +135,22 @@ def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> 
     proposal.take(role, column, f"{evidence}: {shown}")
     ask_codes(proposal, f"column '{column}' ({role})", role, rows, option("--column", f"{role}={NONE}"))
     if role == "view":
-        left_out = {row.value for row in rows if row.meaning and row.meaning not in (*_list_views(proposal), MISSING)}
-        cells = proposal.frame[column].dropna().map(partial(normalize_value, role))
-        proposal.unused = frozenset(cells.index[cells.isin(left_out)])
-        lost = sum(spread.get(name, 0) for name in ("unknown", MISSING)) + int(proposal.frame[column].isna().sum())
-        if lost:
-            proposal.first.append(
-                f"{lost:,} of {len(proposal.frame):,} rows have no known view and are left out, because they may be "
-                "lateral (to keep them, add unknown to views in the YAML)"
-            )
+        leave_out_views(proposal, proposal.frame[column], rows)
+
+
+def leave_out_views(proposal: Proposal, cells: pd.Series, rows: Sequence[Code]) -> None:
+    """Note the rows of views that the site does not use, by the codes of these cells; open ones count as used."""
+    views = proposal.answers.keys.get("views", VIEWS)
+    default = str(proposal.table.get("default_view", "unknown"))
+    known = {row.value: default if row.meaning == MISSING else row.meaning for row in rows}
+    meanings = cells.map(partial(normalize_value, "view"), na_action="ignore").map(known).fillna(default)
+    left_out = meanings.ne("") & ~meanings.isin([*views]) if views != "all" else pd.Series(False, cells.index)
+    proposal.unused = frozenset(cells.index[left_out])
+    if lost := int((left_out & meanings.eq("unknown")).sum()):
+        proposal.first.append(
+            f"{lost:,} of {len(cells):,} rows have no known view and are left out, because they may be lateral (to "
+            "keep them, add unknown to views in the YAML)"
+        )
 
 
 def names_split(header: str) -> str:

@@ -19,6 +19,7 @@ from chestfed.leaves.drafts.codes import (
     count_values,
     count_with_empty,
     guess_words,
+    leave_out_views,
     list_frequent,
     names_split,
     offer_codes,
@@ -193,11 +194,14 @@ def propose_path_words(proposal: Proposal) -> None:
     for role in ("view", "sex", "split"):
         if not proposal.is_in_path(role):
             continue
-        counts = count_values(list_paths(proposal).str.extract(pattern)[role], role)
+        cells = list_paths(proposal).str.extract(pattern)[role]
+        counts = count_values(cells, role)
         if len(counts) > MOST_WORDS:
             raise ConfigError(f"--set from_path: {len(counts):,} different values are not words for a {role}")
         rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))
         ask_codes(proposal, f"'{role}' in the path", role, rows)
+        if role == "view":
+            leave_out_views(proposal, cells, rows)
 
 
 def propose_others(proposal: Proposal) -> None:

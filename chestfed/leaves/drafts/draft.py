@@ -354,6 +354,7 @@ def _propose_folders(proposal: Proposal) -> _Sources:
         proposal.ask(f"from_path does not fit {lost:,} of {len(paths):,} paths: change it, or move these images away")
     proposal.image = paths
     proposal.frame = pd.DataFrame({"path": paths})
+    propose_path_words(proposal)
     total: dict[str, Counter[str]] = {}
     if "finding" in groups:
         counts = Counter(normalize_value("finding", str(term)) for term in groups["finding"].dropna())
@@ -363,7 +364,6 @@ def _propose_folders(proposal: Proposal) -> _Sources:
     else:
         proposal.diseases = sort_names(proposal.constant)
     ask_policies(proposal, total, "a disease that is not mentioned")
-    propose_path_words(proposal)
     if not proposal.is_in_path("view") and "default_view" not in table:
         proposal.first.append(
             "views are unknown: lateral images, if any, are used for training (--set default_view=frontal)"

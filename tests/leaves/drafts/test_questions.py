@@ -81,6 +81,31 @@ def test_blanks_show_both_counts(bring: Bring) -> None:
     assert run("--blank", "missing").code == 0
 
 
+def assert_counts_as_opened(text: str, folder: Path) -> None:
+    """The counts that are printed of edema are those of the rows that the site then has."""
+    labels = open_site(load_site_config(folder / "site_configs/hospital.yaml"), folder).frame["edema"]
+    assert f"[{(labels == 1).sum()} positive, {(labels == 0).sum()} negative]" in text
+
+
+@pytest.mark.parametrize("key", ["", "views=[pa, ap, unknown]", "views=all", "default_view=pa"])
+def test_rows_without_a_view_count_if_used(bring: Bring, tmp_path: Path, key: str) -> None:
+    run = bring(lambda cells, n: {**cells, "View": (None, "n/a", cells["View"], cells["View"])[n % 4]})
+    result = run(*(["--set", key] if key else []))
+    assert result.code == 0
+    assert_counts_as_opened(result.out, tmp_path)
+    assert ("no known view" in " ".join(result.out.split())) == (not key)
+
+
+def test_views_in_the_path_are_counted(tmp_path: Path) -> None:
+    place, made = Place(tmp_path), make_films(doubt=False)
+    place.pictures(made, lambda film: f"images/{film.view}/{film.file}")
+    place.save(wide(made, roles=("split",)))
+    names = ("--images", "images", "--labels", "labels.csv", "--no-input", "--set", "from_path=^(?P<view>[^/]+)/")
+    result = call("site", "new", "hospital", *names, folder=tmp_path)
+    assert result.code == 0
+    assert_counts_as_opened(result.out, tmp_path)
+
+
 def test_number_needs_all_numbers(bring: Bring, tmp_path: Path) -> None:
     """One number other than 0 and 1: what 0 and 1 mean is asked too."""
     run = bring(codes={1: 2, 0: 1})
