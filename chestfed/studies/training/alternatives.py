@@ -38,6 +38,7 @@ from chestfed.results.tables.columns import CENTRALIZED, FINE_TUNED, GATE, OWN_D
 from chestfed.results.tables.frames import Row
 from chestfed.results.tables.run_folder import ALTERNATIVES, CHOICE, MODEL_FILE
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
+from chestfed.studies.experiment.options.rounds import LocalSteps
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet, score
@@ -173,6 +174,7 @@ class AlternativeRuns:
         rows, size = hospital.client.training_rows, federated.images_per_step
         rounds_of = {epochs: max(1, round(epochs * rows / size / federated.window)) for epochs in settings.epochs}
         changes: dict[str, Any] = {"stages": 1, "clients_per_round": None, "local_lr": federated.local_lr * factor}
+        changes["local_steps"] = None  # an epoch is counted in windows
         changes["stage_steps"] = max(rounds_of.values()) * federated.window
         experiment = self._isolate(hospital, hospital.validation, changes)
         primal, buffers = (tensor.cpu() for tensor in self._common_weights)  # a, b and alpha anew, the hospital's own p
@@ -239,10 +241,19 @@ class AlternativeRuns:
 
     def _isolate(self, hospital: Hospital, test: TestSet, changes: dict[str, Any] | None = None) -> Experiment:
         """A study of this hospital alone."""
-        federated = self.pipeline.federated.model_copy(update=changes or {"clients_per_round": None})
+        alone = {"clients_per_round": None, "local_steps": self._find_local_steps(hospital)}
+        federated = self.pipeline.federated.model_copy(update=changes or alone)
         pipeline = self.pipeline.model_copy(update={"k": [1], "federated": federated, "alternatives": None})
-        alone = replace(self.experiment, clients=(hospital.client,), test=test, hospitals={}, joins={})
-        return replace(alone, pipeline=pipeline)
+        experiment = replace(self.experiment, clients=(hospital.client,), test=test, hospitals={}, joins={})
+        return replace(experiment, pipeline=pipeline)
+
+    def _find_local_steps(self, hospital: Hospital) -> LocalSteps | None:
+        """Local steps of the hospital as the only client: of a number per client its own."""
+        steps = self.pipeline.federated.local_steps
+        if steps is None or steps.per_client is None:
+            return steps
+        place = [client.name for client in self.experiment.clients].index(hospital.name)
+        return steps.model_copy(update={"per_client": [steps.per_client[place]]})
 
     def _train(self, experiment: Experiment, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
         folder.mkdir(parents=True, exist_ok=True)

@@ -4,29 +4,35 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.metrics import roc_auc_score
 
 import chestfed
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.manifest import Part
 from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.joining import gate
 from chestfed.results.tables.clients.gate import ALTERNATIVE_TITLES
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.views import TITLES
-from chestfed.studies.experiment.alternatives import Gate, centralized_settings
+from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.rules import make_step_counts
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.alternatives import AlternativeRuns, Hospital
+from chestfed.studies.training.assemble import form_federation
+from chestfed.studies.training.data.experiment import Experiment, load_images
+from chestfed.studies.training.pretrain import Pretrained
 from tests.cases import assert_refused
 from tests.studies.training.test_hospitals import PIPELINE
-from tests.studies.training.tiny_studies import SMALL, run, study
+from tests.studies.training.tiny_studies import SMALL, read_rows, run, study
 
 SETTINGS = [
     *SMALL,
@@ -181,6 +187,36 @@ def test_own_data_equals_single_study(home: Path, folder: Path) -> None:
     alone = pd.read_parquet(path / "k1" / "predictions.parquet")
     alternative = pd.read_parquet(folder / "k2" / "alternatives" / "own_data" / "chestxray8" / "predictions.parquet")
     np.testing.assert_array_equal(alone["score_edema"], alternative["score_edema"])
+
+
+def test_hospital_alone_has_its_local_steps(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own number of those per client; fine-tuning counts epochs in windows."""
+    settings = [setting.replace(', "gate": {}', ', "centralized": null') for setting in SETTINGS]
+    pipeline = load_pipeline(PIPELINE, [*settings, "federated.local_steps={per_client: [1, 3, 2, 2, 2]}"]).resolve()
+    (experiment,) = load_images([read_rows(pipeline, PIPELINE, home / "synthetic_hospitals")], home / "cache")
+    runs = AlternativeRuns(experiment, tmp_path, lambda folder: Part("", ""), lambda folder, test: None, train_stage_1)
+    second = experiment.clients[1]
+    hospital = Hospital(second, experiment.hospitals[second.name], experiment.validation[second.name])
+    asked: list[Callable[[int, int], int] | None] = []
+
+    def begin(alone: Experiment, k: int, *_: Any, **__: Any) -> Any:
+        federation = form_federation(alone, k)
+        asked.append(make_step_counts(federation.settings, 0, 0, federation.rows, federation.places))
+        raise TrainingError("nothing is trained here")
+
+    for name in ("begin_training", "train_federated"):
+        monkeypatch.setattr(f"chestfed.studies.training.alternatives.{name}", begin)
+    runs.__dict__["_common_weights"] = (torch.zeros(0), torch.zeros(0))
+    for train in (runs._train_alone, lambda hospital: list(runs._train_candidates(hospital, FineTuning(), 1.0))):
+        with pytest.raises(TrainingError):
+            train(hospital)
+    alone, tuned = asked
+    assert alone is not None
+    assert (alone(0, 0), tuned) == (3, None)
+
+
+def train_stage_1(experiment: Experiment) -> Pretrained:
+    return Pretrained(torch.zeros(0), torch.zeros(0), [])
 
 
 def test_fine_tuning_needs_validation() -> None:
