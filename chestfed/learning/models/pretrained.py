@@ -52,20 +52,20 @@ def find_initial_weights(initial_weights: str, spec: ModelSpec) -> Path:
     return file
 
 
+def is_present(published: Published) -> bool:
+    """Whether the file is on this machine; nothing is downloaded, and nothing read."""
+    return bool(_list_installed(published)) if published.package else _place_downloaded(published).is_file()
+
+
 def _read_digits(published: Published) -> str:
     """The first digits of the file's SHA-256."""
     return Path(published.name).stem.rpartition("-")[2]
 
 
 def _find_installed(published: Published, network: str) -> tuple[Path, str]:
-    """The file in its distribution, and what to do if it is damaged; nothing of the distribution is run."""
+    """The file in its distribution, and what to do if it is damaged."""
     advice = f"pip install --force-reinstall {published.package}"
-    try:
-        installed = find_spec(published.package)
-    except (ImportError, ValueError):
-        installed = None
-    folders = (installed and installed.submodule_search_locations) or ()
-    files = [file for folder in folders if (file := Path(folder) / published.name).is_file()]
+    files = _list_installed(published)
     if not files:
         raise ConfigError(
             f"model.initial_weights: the weights of {network} are in the package {published.package}, which is not "
@@ -76,11 +76,28 @@ def _find_installed(published: Published, network: str) -> tuple[Path, str]:
     return files[0], advice
 
 
+def _list_installed(published: Published) -> list[Path]:
+    """The file in its distribution, if that is installed; nothing of the distribution is run."""
+    try:
+        installed = find_spec(published.package)
+    except (ImportError, ValueError):
+        installed = None
+    folders = (installed and installed.submodule_search_locations) or ()
+    return [file for folder in folders if (file := Path(folder) / published.name).is_file()]
+
+
+def _place_downloaded(published: Published) -> Path:
+    """Where PyTorch keeps the file once it is downloaded."""
+    from torch import hub
+
+    return Path(hub.get_dir()) / "checkpoints" / published.name
+
+
 def _find_downloaded(published: Published, network: str) -> tuple[Path, str]:
     """The downloaded file, and what to do if it is damaged."""
     from torch import hub
 
-    file, url = Path(hub.get_dir()) / "checkpoints" / published.name, f"{published.url}/{published.name}"
+    file, url = _place_downloaded(published), f"{published.url}/{published.name}"
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

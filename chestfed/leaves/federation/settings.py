@@ -194,6 +194,11 @@ class HospitalFile(StrictModel):
     port: int = Field(0, ge=0, le=65535, description="loopback port between the two local processes; 0: any")
     leaves: Leaves = Leaves()
     policy: Policy = Policy()
+    imagenet: bool = Field(
+        False,
+        description="whether a study may begin with the published ImageNet weights (initial_weights: imagenet), where "
+        "they lie on this machine already; none are downloaded",
+    )
     plugins: list[str] = Field(
         [],
         description="package.module:Name of each part that a study may name besides what is built in or installed as "

@@ -22,9 +22,11 @@ from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed, WireError
 from chestfed.learning.models import build_model, building
 from chestfed.learning.models import features as features_module
+from chestfed.learning.models import pretrained
 from chestfed.leaves.federation.hospital import participant as participant_module
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.hospital.policy import read_pending
+from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import read_members
 from chestfed.leaves.federation.parcels import Parcel, Refused
 from chestfed.leaves.federation.settings import Hospital, Leaves, Policy
@@ -184,6 +186,29 @@ def test_weights_wait_for_an_approval(tmp_path: Path, monkeypatch: pytest.Monkey
     (digest,) = read_pending(hospital)
     torch.save({}, hospital.folder / "own.pt")  # other weights need another approval
     assert digest not in read_pending(hospital)
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("network", ["densenet121", "efficientnet-lite0"])
+def test_imagenet_weights_are_not_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, network: str, *, listed: bool
+) -> None:
+    """Refused unless hospital.yaml allows them and they are there, below frozen features and among pending ones too."""
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path / "hub"))
+    monkeypatch.setattr(pretrained, "find_spec", lambda name: None)
+    monkeypatch.setattr(pretrained, "find_initial_weights", None)
+    hospital = hospital_at(tmp_path, tmp_path / "data")
+    hospital = replace(hospital, file=hospital.file.model_copy(update={"imagenet": listed}))
+    model = {"name": network, "initial_weights": "imagenet"}
+    for changes in ({"model": model}, features(model)):
+        given = shareable(pipeline()) | changes
+        with assert_refused(Refused, kind="missing weights" if listed else "unlisted weights"):
+            read_pipeline(given, hospital)
+    file = tmp_path / "hub" / "checkpoints" / "densenet121-a639ec97.pth"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    if listed and network == "densenet121":
+        assert read_pipeline(given, hospital).model.name == "features"
 
 
 def test_texts_of_a_pipeline_are_known() -> None:

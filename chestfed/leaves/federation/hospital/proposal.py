@@ -8,6 +8,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from chestfed.core.plugins import NotAllowedError, allow_references
+from chestfed.learning.models import MODELS
+from chestfed.learning.models.declaration import IMAGENET
+from chestfed.learning.models.pretrained import is_present
 from chestfed.leaves.federation.parcels import Refused
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -31,6 +34,8 @@ def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
         text = f"{error}: if its code is to run, list it under `plugins` in hospital.yaml"
         raise Refused(text, kind="unlisted code") from None
 
+    _check_imagenet(pipeline, hospital)
+
     def find(key: str, name: str) -> str:
         if PurePath(name).name != name or PurePath(name).suffix not in WEIGHTS:
             ends = ", ".join(WEIGHTS)
@@ -40,3 +45,17 @@ def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
         return str(hospital.folder / name)
 
     return pipeline.relocate(find)
+
+
+def _check_imagenet(pipeline: Pipeline, hospital: Hospital) -> None:
+    """Refuse published weights that the hospital does not allow or have: none are downloaded; raises `Refused`."""
+    for options in (pipeline.model.model_dump(), getattr(pipeline.model, "network", None)):  # the latter of features
+        if not isinstance(options, dict) or options.get("initial_weights") != IMAGENET:
+            continue
+        if not hospital.file.imagenet:
+            text = "model.initial_weights: imagenet needs `imagenet: true` in hospital.yaml, and the file there"
+            raise Refused(text, kind="unlisted weights")
+        published = MODELS.find(options["name"]).imagenet
+        if published is None or not is_present(published):
+            text = "model.initial_weights: the ImageNet file of this network is not at the hospital, nor downloaded"
+            raise Refused(text, kind="missing weights")
