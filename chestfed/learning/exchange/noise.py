@@ -122,12 +122,20 @@ class Noise(Step):
 
 def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
     """Epsilon that so many rounds spend at this delta, by the Renyi accountant of Opacus."""
+    return compose_epsilon({noise_multiplier: rounds}, delta)
+
+
+def compose_epsilon(rounds: Mapping[float, int], delta: float) -> float:
+    """Epsilon that rounds spend together, given as their numbers by noise multiplier."""
     try:
         from opacus.accountants.analysis import rdp
     except ImportError:
         raise ConfigError(f"federated.privacy needs Opacus: {install_command('privacy')}") from None
     orders = (1 + np.geomspace(1e-3, 1e4, 400)).tolist()
-    costs = rdp.compute_rdp(q=1.0, noise_multiplier=noise_multiplier, steps=rounds, orders=orders)
+    costs = sum(
+        rdp.compute_rdp(q=1.0, noise_multiplier=multiplier, steps=steps, orders=orders)
+        for multiplier, steps in rounds.items()
+    )
     return float(rdp.get_privacy_spent(orders=orders, rdp=costs, delta=delta)[0])
 
 

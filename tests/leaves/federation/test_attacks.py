@@ -20,9 +20,8 @@ import torch
 
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, Packed, WireError
-from chestfed.learning.models import build_model, building
+from chestfed.learning.models import build_model, building, pretrained
 from chestfed.learning.models import features as features_module
-from chestfed.learning.models import pretrained
 from chestfed.leaves.federation.hospital import participant as participant_module
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.hospital.policy import read_pending

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.engines.messages.requests import Worked
-from chestfed.learning.exchange.noise import epsilon
+from chestfed.learning.exchange.noise import compose_epsilon, epsilon
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon, list_unnoised
 from chestfed.leaves.federation.hospital.policy import check_pipeline
 from chestfed.leaves.federation.parcels import Parcel, Refused
@@ -50,9 +52,11 @@ def test_change_is_clipped_and_noised() -> None:
 def test_epsilon_is_counted_and_limited() -> None:
     most = epsilon(2.0, 10, 1e-5)
     policy = Policy(noise="local", noise_multiplier=2.0, most_epsilon=most)
-    assert check_epsilon(policy, 9) == most
-    with assert_refused(Refused, kind="policy"):
-        check_epsilon(policy, 10)
+    assert check_epsilon(policy, 9, {2.0: 9}) == most
+    for rounds, noised in ((10, {2.0: 10}), (9, {2.0: 8, 1.0: 1}), (9, {2.0: 8}), (1, {})):  # the last have none
+        with assert_refused(Refused, kind="policy"):
+            check_epsilon(policy, rounds, noised)
+    assert epsilon(1.0, 3, 1e-5) < check_epsilon(Policy(noise="local", noise_multiplier=9.0), 3, {1.0: 3})
 
 
 @pytest.mark.parametrize(
@@ -86,6 +90,30 @@ def test_not_finite_round_says_nothing(home: Path) -> None:
         assert server.usage["rounds"] == rounds
         assert kept.host.snapshots.keys() == {1, 2}
     assert "most_epsilon" in server.work(server.overflow())
+
+
+@pytest.mark.parametrize("kept", ["all", "rounds", "none"])
+def test_other_multiplier_forgets_nothing(home: Path, kept: str) -> None:
+    """Rounds count with the multiplier that they had; where that is not known, none is answered."""
+    most = epsilon(1.0, 1, 1e-5)
+    policies = [{"noise": "local", "noise_multiplier": number, "most_epsilon": 1.1 * most} for number in (1.0, 4.0)]
+    hospital = hospital_at(home / f"louder_{kept}", data_of(home), **policies[0])
+    server = FreeServer(hospital, group(FEDAVG))
+    assert server.begin("chexpert", "chestxray8", "padchest") + server.work() == ""
+    assert "most_epsilon" in server.work()
+    server.hospital = replace(hospital, file=hospital.file.model_copy(update={"policy": Policy(**policies[1])}))
+    file = hospital.path("state") / server.study / "usage.json"
+    if kept == "rounds":  # as an earlier version wrote it
+        file.write_text(json.dumps({key: value for key, value in server.usage.items() if key != "noised"}))
+    if kept == "none":
+        file.unlink()
+    server.start_hospital()
+    assert server.begin("chexpert", "chestxray8", "padchest") == ""
+    if kept == "all":
+        assert server.work() + server.work() == ""
+        assert server.usage["noised"] == {"1.0": 1, "4.0": 2}
+        assert compose_epsilon({1.0: 1, 4.0: 3}, 1e-5) > 1.1 * most
+    assert "most_epsilon" in server.work()
 
 
 def test_page_lists_what_can_be_noised() -> None:

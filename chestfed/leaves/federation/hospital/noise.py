@@ -1,13 +1,14 @@
 """Clipping and noise at the hospital (`policy: {noise: local}`), before an update leaves: also the server sees it so.
 
 What is protected is the whole hospital: a round's change is scaled down to a length of `noise_clip`, and normal noise
-of `noise_multiplier` times that is added to every number. The accountant counts each round that was answered, repeated
-ones too.
+of `noise_multiplier` times that is added to every number. The accountant counts each round that was begun, repeated
+ones too, with the multiplier that it had.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms.variables import Record
 from chestfed.learning.engines.messages.requests import Worked
-from chestfed.learning.exchange.noise import Noise, epsilon
+from chestfed.learning.exchange.noise import Noise, compose_epsilon
 from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.leaves.federation.parcels import Refused
 from chestfed.leaves.federation.settings import Policy
@@ -31,11 +32,18 @@ def add_noise(policy: Policy, worked: Worked[Any], message: Record) -> Worked[An
     return replace(worked, update=noisy.update, slope=torch.zeros_like(worked.slope), loss=0.0)
 
 
-def check_epsilon(policy: Policy, rounds: int) -> float:
-    """Compute the epsilon of so many answered rounds and one more; raises `Refused` beyond the policy's limit."""
-    spent = epsilon(policy.noise_multiplier, rounds + 1, policy.noise_delta)
+def check_epsilon(policy: Policy, rounds: int, noised: Mapping[float, int]) -> float:
+    """Compute the epsilon of a study after one more round; raises `Refused` beyond the policy's limit.
+
+    `rounds` were begun before, of which `noised` by noise multiplier; it is infinite if there are others.
+    """
+    multiplier = policy.noise_multiplier
+    known = rounds == sum(noised.values())
+    spent = compose_epsilon({**noised, multiplier: noised.get(multiplier, 0) + 1}, policy.noise_delta)
+    spent = spent if known else math.inf
     if policy.most_epsilon is not None and spent > policy.most_epsilon:
-        raise Refused(f"the hospital's policy: most_epsilon is {policy.most_epsilon:g}", kind="policy")
+        others = "" if known else "; there were rounds without noise, or of which it was not written down"
+        raise Refused(f"the hospital's policy: most_epsilon is {policy.most_epsilon:g}{others}", kind="policy")
     return spent
 
 

@@ -288,9 +288,10 @@ class Participant:
         limits = self._hospital.file.policy
         noised = limits.noise == "local" and isinstance(request, Work)
         if noised:
-            spent = check_epsilon(limits, study.usage.rounds)
+            spent = check_epsilon(limits, study.usage.rounds, study.usage.noised)
         if not isinstance(request, Start):  # before anything is computed: an error is an answer too
-            study.usage.begin(study.folder, "rounds" if is_round(request) else "others")
+            what, noise = "rounds" if is_round(request) else "others", limits.noise_multiplier if noised else None
+            study.usage.begin(study.folder, what, noise)
         host.tells_not_finite = not noised
         reply: Any = answer_request(host, request)
         if noised:

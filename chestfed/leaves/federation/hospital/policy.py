@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import yaml
 from pydantic import Field, PrivateAttr, ValidationError
@@ -48,7 +49,7 @@ class Usage(StrictModel, frozen=False):
     """Resources that a study has used at this hospital.
 
     `rounds` are local rounds, repeated ones included, `models` those that were scored, `others` requests to a client
-    that are no rounds; all as they were begun, answered or not.
+    that are no rounds; all as they were begun, answered or not. `noised` are the rounds with noise, by its multiplier.
     """
 
     rounds: int = Field(0, ge=0)
@@ -56,6 +57,7 @@ class Usage(StrictModel, frozen=False):
     others: int = Field(0, ge=0)
     seconds: float = Field(0.0, ge=0)
     sent: int = Field(0, ge=0)
+    noised: dict[Annotated[float, Field(gt=0)], Annotated[int, Field(ge=0)]] = Field({})
     _begun: str = PrivateAttr("")
 
     @classmethod
@@ -67,11 +69,17 @@ class Usage(StrictModel, frozen=False):
         except ValidationError:
             raise ConfigError(f"{file}: damaged; the limits of the policy need it", kind="damaged file") from None
         logged = count_logged(folder.parent, folder.name)
-        return cls(**{key: max(value, logged[key]) for key, value in kept.model_dump().items()})
+        summed = kept.model_dump(exclude={"noised"})
+        return cls(**{key: max(value, logged[key]) for key, value in summed.items()}, noised=kept.noised)
 
-    def begin(self, folder: Path, what: str) -> None:
-        """Count a request before it is carried out, as one of `rounds`, `models` or `others`, and write the sums."""
+    def begin(self, folder: Path, what: str, noise: float | None = None) -> None:
+        """Count a request before it is carried out, as one of `rounds`, `models` or `others`, and write the sums.
+
+        `noise` is the multiplier of that which its answer gets.
+        """
         setattr(self, what, getattr(self, what) + 1)
+        if noise is not None:
+            self.noised[noise] = self.noised.get(noise, 0) + 1
         self._begun = what
         write_json(folder / "usage.json", self.model_dump())
 
