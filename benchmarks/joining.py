@@ -79,11 +79,11 @@ def list_parts(*, phantoms: bool) -> Iterator[Part]:
     targets = ("chexpert",) if phantoms else ("nih", "guangzhou")
     largest = "5" if phantoms else "3"
     for target in targets:
-        yield Part(f"sets of {target}", ("--subsets", "--target", target), ("subsets.alternatives=true",))
+        yield Part(f"sets of {target}", (), (f"subsets={{target: {target}, alternatives: true}}",))
     for target in targets:
         counts = "20,40,all" if phantoms else "80,160,320,all"  # CheXpert's phantoms are 82 training images
-        words = ("--target-images", counts, "--target", target, "--k", f"1,{largest}")
-        yield Part(f"images of {target}", words)
+        images = f"target_images={{counts: [{counts}], target: {target}}}"
+        yield Part(f"images of {target}", ("--k", f"1,{largest}"), (images,))
     for name, settings in FACTORS.items():
         is_control = settings in ((_NOISE,), (_PERMUTED,))
         yield Part(name, ("--k", "1,2" if is_control else f"1,{largest}"), settings)

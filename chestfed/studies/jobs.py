@@ -43,8 +43,8 @@ class Jobs(Executor):
     def check(self, studies: Studies) -> None:
         if len(studies.variants) == 1 and len(studies.pipeline.k) == 1:
             raise ConfigError(
-                f"--jobs {self.at_once}: this is a single run. --jobs needs several K, --seeds, --methods, --windows "
-                "or held-out sites"
+                f"--jobs {self.at_once}: this is a single run. --jobs needs several K, seeds, methods, windows or "
+                "held-out sites"
             )
         refuse_engine(studies)
 

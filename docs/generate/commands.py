@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 HEAD = """# Commands
 
-What `chestfed COMMAND --help-all` prints.
+What `chestfed COMMAND --help-all` prints, without the [keys](pipeline_keys.md) that `--set` takes.
 Every command also has `--quiet` (the answer and errors), `--json` (one object) and `--help-all` (rare options too).
 """
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from chestfed.app.commands.keys import Schema, SchemaReader
 from docs.generate.markdown import escaped
-
-Schema = dict[str, Any]
 
 PAGES = {
     "pipeline": ("Pipeline keys", "Every key of a pipeline, the YAML that `chestfed study` runs ([how](../study.md))."),
@@ -29,8 +27,6 @@ LIMITS = {
     "minItems": "at least {} long",
     "pattern": "pattern `{}`",
 }
-#: What a cell of a spreadsheet may look like in YAML.
-ANY_CELL = {"string", "integer", "number", "boolean"}
 
 
 def pages() -> dict[str, str]:
@@ -47,13 +43,15 @@ def page(kind: str, schema: Schema) -> str:
     return "\n".join([f"# {title}\n", f"{about} {COMMON}", *walk.sections()])
 
 
-class _Walk:
+class _Walk(SchemaReader):
     """Goes through a schema, one section per object; an object that occurs twice has one section."""
 
+    limits, quote, between = LIMITS, "`", " or "
+
     def __init__(self, kind: str, schema: Schema) -> None:
+        super().__init__(schema)
         self.kind = kind
-        self.schema = schema
-        self.waiting: list[tuple[str, Schema]] = [("", one) for one in self.objects(schema)]
+        self.waiting = [("", one) for one in self.list_parts(schema) if one.get("properties")]
         self.places: dict[str, str] = {}
         self.labels: set[str] = set()
         self.shown: list[tuple[str, Schema]] = []
@@ -95,7 +93,7 @@ class _Walk:
             facts += ", required"
         elif "default" in value and not (sections and isinstance(value["default"], dict)):
             facts += f", default `{json.dumps(value['default'], ensure_ascii=False)}`"
-        text = escaped(value.get("description", "") or self.resolved(value).get("description", "")).rstrip(".")
+        text = escaped(value.get("description", "") or self.resolve(value).get("description", "")).rstrip(".")
         if "search" in value:
             low, high, scale = value["search"]
             text += f". `chestfed tune` searches {low} to {high}, {scale}"
@@ -109,7 +107,7 @@ class _Walk:
         if "$ref" in value:
             name = value["$ref"]
             path = self.places.get(name, path)
-        target = self.resolved(value)
+        target = self.resolve(value)
         for part in (*target.get("anyOf", ()), *target.get("oneOf", ())):
             yield from self.sections_of(path, part)
         if isinstance(target.get("items"), dict):
@@ -129,14 +127,6 @@ class _Walk:
             constants = [f"`{part['const']}`" for part in target["properties"].values() if "const" in part]
             yield ", ".join(constants) or self.heading(path, target), label
 
-    def objects(self, schema: Schema) -> Iterator[Schema]:
-        """The objects that a schema is, through references and unions."""
-        target = self.resolved(schema)
-        if target.get("properties"):
-            yield target
-        for part in (*target.get("anyOf", ()), *target.get("oneOf", ())):
-            yield from self.objects(part)
-
     def heading(self, path: str, section: Schema) -> str:
         """Where the keys are: `table.columns`, or `methods[].algorithm` with `name: fedprox`."""
         constants = [f"`{key}: {one['const']}`" for key, one in section["properties"].items() if "const" in one]
@@ -146,48 +136,6 @@ class _Walk:
     def label(self, path: str, section: Schema) -> str:
         """The anchor of a section."""
         return re.sub(r"[^a-z0-9]+", "-", f"{self.kind} keys {self.heading(path, section)}".lower()).strip("-")
-
-    def resolved(self, value: Schema) -> Schema:
-        """The schema behind a reference."""
-        while "$ref" in value:
-            value = self.schema["$defs"][value["$ref"].rpartition("/")[2]]
-        return value
-
-    @staticmethod
-    def without_title(value: Schema) -> Schema:
-        """A reference that pydantic wrapped into `allOf`, to give it a description, as the reference."""
-        (only, *more) = value.get("allOf", [value])
-        return value if more else only
-
-    def type_of(self, value: Schema) -> str:
-        """The type in words."""
-        target = self.resolved(self.without_title(value))
-        if "const" in target:
-            return f"`{target['const']}`"
-        if "enum" in target:
-            return " or ".join(f"`{one}`" for one in target["enum"])
-        parts = (*target.get("anyOf", ()), *target.get("oneOf", ()))
-        if parts:
-            kinds = list(dict.fromkeys(self.type_of(part) for part in parts))
-            return "text or number" if set(kinds) == ANY_CELL else " or ".join(kinds)
-        limits = [words.format(target[key]) for key, words in LIMITS.items() if key in target]
-        limits = ["not empty" if limit == "at least 1 long" else limit for limit in limits]
-        return " ".join([self.kind_of(target), *([f"({', '.join(limits)})"] if limits else [])])
-
-    def kind_of(self, target: Schema) -> str:
-        """The type without its limits."""
-        kind = target.get("type", "any value")
-        if kind == "array":
-            return f"list of {self.inner(target['items'])}" if target.get("items") else "list"
-        if kind == "object" and not target.get("properties"):
-            more = target.get("additionalProperties")
-            return f"mapping to {self.inner(more)}" if isinstance(more, dict) and more else "mapping"
-        return {"object": "section", "null": "`null`"}.get(kind, kind)
-
-    def inner(self, value: Schema) -> str:
-        """The type of an item, in brackets if it is a choice of several."""
-        text = self.type_of(value)
-        return f"({text})" if "` or " in text else text
 
 
 def _paragraphs(text: str) -> str:

@@ -135,7 +135,7 @@ Set = Annotated[
         "--set",
         metavar="KEY=VALUE",
         help="Set any key of the pipeline, in any order. federated.window=8 holds for all methods, "
-        "methods.codasca.window=8 for one. Keys: docs/study.md. Repeatable.",
+        "methods.codasca.window=8 for one. --help-all lists the keys. Repeatable.",
     ),
 ]
 TrackingUri = Annotated[

@@ -22,15 +22,25 @@ _OUTPUT_OPTIONS: Final = {"--json", "--quiet", "-q"}
 
 
 class Command(TyperCommand):
-    """A command whose rare options are shown by --help-all only, and that knows keys from options."""
+    """A command whose rare options and keys are shown by --help-all only, and that knows keys from options."""
+
+    @property
+    def key_kind(self) -> str:
+        """The kind of file whose keys `--set` takes; empty: none."""
+        names = {parameter.name for parameter in self.params}
+        return next((kind for kind in ("pipeline", "site") if {kind, "set_"} <= names), "")
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        words = list(args)
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
-            name = str(getattr(error, "option_name", "")).lstrip("-")
-            if name and any(parameter.name == "set_" for parameter in self.params) and (keys := _find_keys(name)):
-                error.message = f"{error.message} To set that key of the pipeline: {' or '.join(keys)}."  # type: ignore[attr-defined]
+            if self.key_kind and hasattr(error, "possibilities"):  # there is no such option
+                from chestfed.app.commands.keys import advise
+
+                if advice := advise(self.key_kind, error.option_name, words):  # type: ignore[attr-defined]
+                    error.message = f"{error.message} {advice}"  # type: ignore[attr-defined]
+                    error.possibilities = None
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -45,6 +55,10 @@ class Command(TyperCommand):
         finally:
             for parameter in rare:
                 parameter.hidden = False  # type: ignore[attr-defined]
+        if self.key_kind and ctx.meta.get(_ALL):
+            from chestfed.app.commands.keys import render_keys
+
+            open_console().print(render_keys(self.key_kind))
 
 
 def _fold_help() -> None:
@@ -64,12 +78,6 @@ def _fold_help() -> None:
                 column.overflow = "fold"
 
     rich_utils.Table = Folded  # type: ignore[misc]
-
-
-def _find_keys(name: str) -> list[str]:
-    from chestfed.app.commands.machine.schema import find_keys
-
-    return [f"--set {key}=VALUE" for key in find_keys(name.replace("-", "_"))]
 
 
 class Commands(TyperGroup):
@@ -172,7 +180,10 @@ _SHARED: Final = {
     ),
     "json_": typer.Option("--json", callback=_set_json, is_eager=True, help="Print one JSON object."),
     "help_all": typer.Option(
-        "--help-all", callback=show_all_help, is_eager=True, help="Show the rare options too, and exit."
+        "--help-all",
+        callback=show_all_help,
+        is_eager=True,
+        help="Show rare options and all keys too, and exit.",
     ),
 }
 

@@ -225,11 +225,12 @@ class Document:
             values: dict[object, object] = target  # type: ignore[assignment]  # a list takes an index as a dict its key
             if position < len(parts) - 1:
                 if isinstance(target, dict):
-                    target[key] = self._long_form(key, target.get(key, {}), {})
+                    before = {} if target.get(key) is None else target[key]
+                    target[key] = self._long_form(key, before, {})
                 target = values[key]
             else:
                 value = ParsedYaml(text, shown).data
-                before: object = target.get(key) if isinstance(target, dict) else None
+                before = target.get(key) if isinstance(target, dict) else None
                 inner = self._short_forms.get(part)
                 if inner == "name" and isinstance(before, dict) and isinstance(value, str):
                     # Naming the part that is there keeps its options.

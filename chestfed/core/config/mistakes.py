@@ -49,7 +49,10 @@ class _Mistake:
         else:  # of pydantic itself: `Input should be ...`, `String should match ...`
             value: object = detail.get("input")
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
-            text = f"'{dotted}' should {text.partition(' should ')[2] or f'be {text}'}{shown}"
+            advice = (
+                f"; write [{value}]" if detail["type"] == "list_type" and isinstance(value, str | int | float) else ""
+            )
+            text = f"'{dotted}' should {text.partition(' should ')[2] or f'be {text}'}{shown}{advice}"
         self.text = f"{self.place}: {text}"
 
 

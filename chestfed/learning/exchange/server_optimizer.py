@@ -29,7 +29,10 @@ class ServerOptimizer(StrictModel):
 
     kind: Kind = Field(description="momentum (FedAvgM), adagrad, adam or yogi")
     lr: float = Field(
-        1.0, gt=0, description="the server's step size [eta]", json_schema_extra={"search": [1e-3, 1.0, "log"]}
+        1.0,
+        gt=0,
+        description="the server's step size (learning rate) [eta]",
+        json_schema_extra={"search": [1e-3, 1.0, "log"]},
     )
     momentum: float = Field(0.9, ge=0, lt=1, description="decay of the mean change [beta, beta_1]")
     second: float = Field(0.99, ge=0, lt=1, description="decay of the mean square of adam and yogi [beta_2]")

@@ -161,5 +161,6 @@ SUBSETS = DesignSpec(
     SubsetsDesign,
     Subsets,
     takes=frozenset({Takes.SEEDS, Takes.ALTERNATIVES}),
-    description="train with every set of partners of one target instead of every K, as `--subsets`; null: every K",
+    description="train with every set of partners of one target instead of every K; null: every K",
+    ignores=frozenset({"k"}),
 )

@@ -123,7 +123,8 @@ class DesignSpec:
     """Declaration of a design.
 
     `name` is the key of a pipeline that asks for it, and `options` is the model of that key; None: the schema of
-    pipelines has the key itself. A design that `joins` others is chosen only if no other one is asked for.
+    pipelines has the key itself. A design that `joins` others is chosen only if no other one is asked for. Keys that it
+    `ignores` may be in a file, and are refused on a command line.
     """
 
     name: str
@@ -133,6 +134,7 @@ class DesignSpec:
     joins: Takes | None = None
     description: str = ""
     in_schema: bool = False  #: whether the schema of pipelines has the key itself
+    ignores: frozenset[str] = frozenset()
 
 
 DESIGNS: Final[Catalogue[DesignSpec]] = Catalogue(

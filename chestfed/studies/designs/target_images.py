@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
 from chestfed.core.plugins import Options
 from chestfed.results.tables.clients.along import Group, collect_along
@@ -18,20 +18,27 @@ from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, 
 from chestfed.studies.designs.target import limit_target, put_target_first
 from chestfed.studies.experiment.pipeline import Pipeline
 
+#: A number of images; None: all, which is written `all` or null.
+_Count = Annotated[
+    Annotated[int, Field(ge=1)] | None,
+    BeforeValidator(
+        lambda value: None if value == "all" else value,
+        json_schema_input_type=Annotated[int, Field(ge=1)] | Literal["all"] | None,
+    ),
+]
+
 
 class TargetImages(Options):
     """Train with fewer images of the target, to see how the gain of joining depends on their number."""
 
-    counts: list[Annotated[int, Field(ge=1)] | None] = Field(
-        min_length=1, description="numbers of the target's training images; null: all"
-    )
+    counts: list[_Count] = Field(min_length=1, description="numbers of the target's training images, or all of them")
     target: str | None = Field(None, description="site whose images are fewer, and that is scored; null: the first one")
 
     @field_validator("counts")
     @classmethod
     def _names_each_once(cls, value: list[int | None]) -> list[int | None]:
         if len(set(value)) < len(value):
-            raise ValueError(f"name each once; found {', '.join(map(str, value))}")
+            raise ValueError(f"name each once; found {', '.join(str(count or 'all') for count in value)}")
         return value
 
 
@@ -73,7 +80,7 @@ TARGET_IMAGES = DesignSpec(
     TargetImagesDesign,
     TargetImages,
     takes=frozenset({Takes.SEEDS, Takes.ALTERNATIVES}),
-    description="train every K with fewer images of the target, as `--target-images`; null: with all of them",
+    description="train every K with fewer images of the target, instead of all",
 )
 
 

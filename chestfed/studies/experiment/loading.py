@@ -49,14 +49,17 @@ def complete_design(document: Document) -> None:
         text = "unknown key 'design'" if key == "design" else f"{key}: not with {given[0]}; remove one of them"
         kind, place = "unknown key" if key == "design" else "invalid value", document.place((key,))
         raise ConfigError(f"{place}: {text}", kind=kind, key=key, place=place)
-    for key in list_keys():
+    for key, spec in list_keys().items():
         options = document.data.pop(key, None)
         if options is None:
             continue
         if not isinstance(options, dict) or "name" in options:
             place = document.place((key,))
-            text = f"{place}: '{key}' should be a mapping of its keys, found {options!r}"
+            text = f"{place}: '{key}' should be a mapping of its keys, such as {{}}, found {options!r}"
             raise ConfigError(text, kind="invalid value", key=key, place=place)
+        for idle in spec.ignores:
+            if (place := document.place((idle,))).startswith("--set "):
+                raise ConfigError(f"{place}: no effect with {key}; remove it", kind="no effect", key=idle, place=place)
         document.data["design"] = {"name": key, **options}
         document.move((key,), ("design",))
 
@@ -172,7 +175,7 @@ def _override_common(document: Document, override: str, selected: dict[str, int]
     key, _, value = override.partition("=")
     first, _, inner = key.removeprefix("federated.").partition(".")
     if first == "window" and document.data.get("windows"):
-        raise ConfigError(f"--set {key}: no effect: the pipeline compares windows; write --windows {value}")
+        raise ConfigError(f"--set {key}: no effect: the pipeline compares windows; write --set windows=[{value}]")
     for index in selected.values():
         entry = document.data["methods"][index]
         entry.pop("tuning", None)  # other settings than those that were found

@@ -78,8 +78,7 @@ class PipelineFile(Conditions):
     )
     windows: list[Annotated[int, Field(ge=1)]] = Field(
         [],
-        description="windows (local steps per round) to compare, for every method, as `--windows`; none: "
-        "federated.window",
+        description="windows (local steps per round) to compare, for every method; none: federated.window",
     )
     seeds: _Seeds = Field(
         1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`"

@@ -52,7 +52,7 @@ class Pretrain(StrictModel):
 
     epochs: float = Field(2.0, ge=0, le=100_000, description="passes over the target's training images; 0: no stage 1")
     batch_size: int = Field(32, ge=1, le=65_536, description="images per step")
-    lr: float = Field(1e-5, gt=0, description="Adam's step size")
+    lr: float = Field(1e-5, gt=0, description="Adam's step size (learning rate)")
     weight_decay: float = Field(0.0, ge=0, description="L2 penalty")
     schedule: Literal["constant", "cosine"] = Field(
         "constant", description="cosine: linear warm-up over a tenth of the steps, then cosine decay to 0"

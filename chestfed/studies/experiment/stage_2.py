@@ -60,7 +60,7 @@ class Federated(Steps):
     local_lr: float = Field(
         0.1,
         gt=0,
-        description="step size of the weights in local steps [eta_l]",
+        description="step size (learning rate) of the weights in local steps [eta_l]",
         json_schema_extra={"search": [0.01, 1.0, "log"]},
     )
     batch_size: int = Field(32, ge=1, le=65_536, description="images per client and step")

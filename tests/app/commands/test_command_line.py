@@ -132,7 +132,7 @@ def test_exit_codes_separate_usage_and_files(tmp_path: Path, chestfed: Callable[
         ["study", "--nonsense"],
         ["evaluate", "model.onnx", "--site", site, "--split", "all"],
         ["evaluate", "model.onnx", "--site", site, "--model-config", tmp_path / "missing.yaml"],
-        ["study", "--windows", "a"],
+        ["study", "--seeds", "a"],
         ["study", "--methods", "coda", "--set", "selected=[npa]"],
         ["study", "--seed", "1", "--set", "seed=2"],
         ["samples", "--size", "huge"],

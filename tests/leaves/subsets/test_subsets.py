@@ -77,7 +77,7 @@ def studies(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFa
     """The folder of all sets."""
     folder = furnish(tmp_path_factory.mktemp("subsets"))
     write_three(folder)
-    run_three(folder, "--subsets")
+    run_three(folder, "--set", "subsets={}")
     return folder
 
 
@@ -134,24 +134,23 @@ def test_other_test_images_are_refused(studies: Path, tmp_path: Path) -> None:
 
 def test_dry_run_names_the_finished_set(studies: Path) -> None:
     keys = [word for setting in SMALL for word in ("--set", setting)]
-    shown = call("study", "three.yaml", *keys, "--subsets", "--dry-run", folder=studies).out
+    shown = call("study", "three.yaml", *keys, "--set", "subsets={}", "--dry-run", folder=studies).out
     finished = [line for line in shown.splitlines() if "finished in" in line]
     assert len(finished) == 4
     assert len({line.split("runs/")[1] for line in finished}) == 4
 
 
-def test_options_without_effect_are_refused(tmp_path: Path) -> None:
-    for words in (("--subsets", "--k", "1,3"), ("--target", "vindr")):
-        assert call("study", *words, "--dry-run", folder=tmp_path).code == 2
+def test_k_of_the_command_line_is_refused() -> None:
+    with assert_refused(ConfigError, "no effect", key="k"):
+        load_pipeline(FILE, ["subsets={}", "k=[1,3]"])
 
 
 @pytest.mark.slow
 def test_each_set_has_alternatives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one seed, which has no curves over seeds; a gate needs variances, which one patient has not."""
     monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 2)
-    words = ("--subsets", "--out", "sets")
     write_three(tmp_path)
-    run_three(tmp_path, *words, settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
+    run_three(tmp_path, "--out", "sets", settings=[*SMALL, *TUNED, "subsets.alternatives=true"])
     (path,) = tmp_path.glob("sets/*comparison-*")
     rows = read_comparison(path).gains("alternatives", disease="mean", model="gate")
     assert set(rows["subset"]) == {"chexpert + chestxray8", "chexpert + vindr", "chexpert + chestxray8 + vindr"}

@@ -93,7 +93,7 @@ def test_what_works_is_not_refused() -> None:
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 def test_nothing_starts_after_problems(dry: list[str], tmp_path: Path) -> None:
     out = tmp_path / "runs"
-    message = refused("--methods", "codasca,admm", "--windows", "1,8", "--out", str(out), *dry)
+    message = refused("--methods", "codasca,admm", "--set", "windows=[1,8]", "--out", str(out), *dry)
     assert "admm, window 1, K=5: algorithm.eta: auto" in message
     assert not out.exists()
 

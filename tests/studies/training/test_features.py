@@ -42,7 +42,7 @@ def run_heads(folder: Path, *words: str, settings: list[str] = SMALL):  # type: 
 
 @pytest.mark.slow
 def test_sets_of_heads_are_studies(folder: Path) -> None:
-    assert run_heads(folder, "--subsets").code == 0
+    assert run_heads(folder, "--set", "subsets={}").code == 0
     (contributions,) = folder.glob("runs/*contributions-*")
     values = pd.read_csv(contributions / "contributions.csv").set_index(["partner", "measure"])["value"]
     parts = [values[name, "shapley"] for name in ("chestxray8", "vindr")]

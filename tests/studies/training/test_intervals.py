@@ -26,9 +26,9 @@ def before(tiny_study: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def after(home: Path, before: Path) -> Path:
-    """The same study, run again with `--interval bca` in a copy of its folder."""
+    """The same study, run again with `evaluation.interval=bca` in a copy of its folder."""
     shutil.copytree(before, home / "runs" / before.name)
-    called = run(home, command("runs", "--no-tracking", "--interval", "bca", "--verbose"))
+    called = run(home, command("runs", "--no-tracking", "--set", "evaluation.interval=bca", "--verbose"))
     assert called.code == 0, called.err
     assert called.out.count("from the earlier run") == 2
     assert "bca" in called.out
@@ -40,7 +40,8 @@ def test_resamples_change_intervals_alone(furnish: Callable[[Path], Path], after
     """Of a bootstrap, for Obuchowski's intervals have no resamples."""
     furnish(tmp_path)
     shutil.copytree(after, tmp_path / "runs" / after.name)
-    called = run(tmp_path, command("runs", "--no-tracking", "--interval", "bca", "--set", "evaluation.resamples=50"))
+    settings = ("--set", "evaluation.interval=bca", "--set", "evaluation.resamples=50")
+    called = run(tmp_path, command("runs", "--no-tracking", *settings))
     assert (called.code, called.out.count("from the earlier run")) == (0, 2), called.err
     old, new = (pd.read_csv(home / after.name / "table.csv") for home in (after.parent, tmp_path / "runs"))
     assert old["auc"].equals(new["auc"])

@@ -103,8 +103,8 @@ def test_windows_beside_published_figures(tmp_path: Path) -> None:
     result = run(
         tmp_path,
         bundled("pipelines") / "compositional" / "table1_cifar10.yaml",
-        "--data", "data", "--methods", "local_scgdam,local_sgdm_ratio", "--windows", "4,8", "--seeds", "1", "--verbose",
-        *settings(*small, "evaluation.resamples=10", "runtime.threads=1"),
+        "--data", "data", "--methods", "local_scgdam,local_sgdm_ratio", "--seeds", "1", "--verbose",
+        *settings(*small, "windows=[4,8]", "evaluation.resamples=10", "runtime.threads=1"),
     )  # fmt: skip
     assert result.code == 0, result.err
     below = " ".join(result.out.split())

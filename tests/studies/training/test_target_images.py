@@ -20,7 +20,6 @@ from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.training.data.sites import TEST, TRAIN, VALID
 from chestfed.studies.training.identity import identify_settings
 from tests.cases import assert_refused
-from tests.command_line import call
 from tests.studies.training.tiny_studies import SMALL, read_rows, run_three, write_three
 
 
@@ -37,7 +36,7 @@ def folder(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFac
     """The studies of two numbers of images and two K."""
     folder = furnish(tmp_path_factory.mktemp("images"))
     write_three(folder)
-    run_three(folder, "--target-images", "10,all", "--k", "1,3")
+    run_three(folder, "--set", "target_images.counts=[10,all]", "--k", "1,3")
     return folder
 
 
@@ -122,21 +121,21 @@ def test_other_studies_have_no_gain_by_count(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_second_start_trains_nothing(folder: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")}
-    run_three(folder, "--target-images", "10,all", "--k", "1,3")
+    run_three(folder, "--set", "target_images.counts=[10,all]", "--k", "1,3")
     assert {file: file.stat().st_mtime_ns for file in folder.rglob("*.safetensors")} == before
 
 
 def test_impossible_numbers_are_refused(folder: Path) -> None:
-    for words in (
-        ("--target-images", "10,10"),
-        ("--target-images", "0"),
-        ("--target-images", "all,all"),
-        ("--target-images", "10", "--subsets"),
-        ("--target-images", "10", "--windows", "1,2"),
-    ):
-        assert call("study", "three.yaml", *words, "--dry-run", folder=folder).code != 0
     file = bundled("pipelines") / "source_addition_samples.yaml"
-    with pytest.raises(ConfigError):
-        load_pipeline(file, ["target_images={counts: [10]}", "held_out={sites: all}"])
+    for counts, other in (
+        ("10,10", "k=null"),
+        ("0", "k=null"),
+        ("all,null", "k=null"),
+        ("10", "subsets={}"),
+        ("10", "windows=[1,2]"),
+        ("10", "held_out={sites: all}"),
+    ):
+        with pytest.raises(ConfigError):
+            load_pipeline(file, [f"target_images.counts=[{counts}]", other])
     with assert_refused(ConfigError, "unknown site", site="nobody"):
         list_variants(load_pipeline(file, ["target_images={counts: [10], target: nobody}"]), file)

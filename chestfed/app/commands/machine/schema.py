@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -22,19 +22,6 @@ def schemas() -> dict[str, dict[str, Any]]:
     from chestfed.studies.experiment.methods import PipelineFile
 
     return {"pipeline": PipelineFile.model_json_schema(), "site": SiteConfig.model_json_schema()}
-
-
-def find_keys(name: str) -> list[str]:
-    """Dotted keys of a pipeline whose last part is this name, two levels deep at most."""
-    schema, keys = schemas()["pipeline"], list[str]()
-    definitions = cast("dict[str, dict[str, object]]", schema.get("$defs", {}))
-    properties = cast("dict[str, dict[str, list[dict[str, str]]]]", schema.get("properties", {}))
-    for key, about in properties.items():
-        keys += [key] if key == name else []
-        references = [about, *about.get("anyOf", ()), *about.get("allOf", ())]
-        inner: list[Any] = [definitions.get(str(part.get("$ref")).rpartition("/")[2], part) for part in references]
-        keys += [f"{key}.{name}" for part in inner if name in cast("dict[str, object]", part.get("properties", {}))]
-    return keys
 
 
 def for_editors(schema: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,7 +15,6 @@ from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.console import open_console, say
 from chestfed.core.leaves import list_packages
-from chestfed.results.evaluation.intervals import MethodName
 
 if TYPE_CHECKING:
     from chestfed.app.studies import Session
@@ -40,17 +38,6 @@ Ks = Annotated[
 ]
 Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the samples. Same as --set seed=N.")]
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
-Engine = Annotated[
-    str | None,
-    _rare(
-        metavar="NAME",
-        help="Where the clients run: in-process or torchrun. Default: torchrun if it started this process, else "
-        "in-process. Same as --set engine=NAME.",
-    ),
-]
-Interval = Annotated[
-    MethodName | None, _rare(help="Method of intervals and p values. Same as --set evaluation.interval=NAME.")
-]
 AddSite = Annotated[
     list[Path] | None,
     _key(
@@ -60,35 +47,13 @@ AddSite = Annotated[
         help="Append this hospital to the pipeline's sites, so that K=1 to 5 becomes K=1 to 6. Repeatable.",
     ),
 ]
-Windows = Annotated[str | None, _rare(metavar="I,J", help="Windows (local steps per round), e.g. 1,32,128.")]
 Seeds = Annotated[
     str | None,
     _key(
         metavar="N|S,S",
         help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11. Trains every K with each, to "
-        "test whether adding hospitals helps; with several methods or --windows only the largest K.",
+        "test whether adding hospitals helps; with several methods or windows only the largest K.",
     ),
-]
-OfSubsets = Annotated[
-    bool,
-    _rare(
-        "--subsets",
-        help="Train with every set of partners instead of every K, and say what each hospital contributes: its Shapley "
-        "value, added first and removed last. Alternatives and other hospitals' AUCs are left out. Same as --set "
-        "subsets={}.",
-    ),
-]
-TargetImages = Annotated[
-    str | None,
-    _rare(
-        metavar="N,N,all",
-        help="Numbers of the target's training images, e.g. 80,160,320,all: how the gain of joining depends on them. "
-        "Trains every K with each.",
-    ),
-]
-Target = Annotated[
-    str | None,
-    _rare(metavar="SITE", help="With --subsets or --target-images: the hospital to score. Default: the first one."),
 ]
 Jobs = Annotated[
     int,
@@ -130,15 +95,9 @@ def study(
     k: Ks = None,
     seed: Seed = None,
     device: Device = None,
-    engine: Engine = None,
-    interval: Interval = None,
     add_site: AddSite = None,
     set_: options.Set = None,
-    windows: Windows = None,
     seeds: Seeds = None,
-    subsets: OfSubsets = False,
-    target_images: TargetImages = None,
-    target: Target = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
     strict: Strict = False,
@@ -155,10 +114,8 @@ def study(
 
         chestfed study --seeds 5 --dry-run
     """
-    keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "engine": engine}
-    keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device, "evaluation.interval": interval}
-    keys |= {"windows": _numbers(windows, "--windows", 1) or None, "seeds": _seeds(seeds, seed)}
-    keys |= _designs(target, k, target_images, subsets=subsets)
+    keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "seeds": _seeds(seeds, seed)}
+    keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device}
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():
         from chestfed.app.studies import Session
@@ -213,27 +170,12 @@ def _choose_executor(jobs: int, cluster: Path | None, session: Session) -> Execu
     return Jobs(jobs) if jobs > 1 else Executor()
 
 
-def _designs(target: str | None, k: str | None, images: str | None, *, subsets: bool) -> dict[str, object]:
-    """The values of `subsets` and `target_images` in a pipeline; None where they are not wanted."""
-    if subsets and k is not None:
-        raise typer.BadParameter("--k has no effect with --subsets, which trains with every set: remove one")
-    if target is not None and not subsets and images is None:
-        raise typer.BadParameter("--target is the hospital of --subsets or --target-images: add one of them")
-    site = {} if target is None else {"target": target}
-    counts = [] if images is None else [part.strip() for part in images.split(",")]
-    numbers = _numbers(",".join(part for part in counts if part != "all") or None, "--target-images", 1)
-    every = [None if part == "all" else int(part) for part in counts]
-    if len(every) != len(numbers) + every.count(None) or every.count(None) > 1:
-        raise typer.BadParameter(f"--target-images '{images}': each number once, such as 80,160,all")
-    return {
-        "subsets": json.dumps(site) if subsets else None,
-        "target_images": json.dumps({"counts": every, **site}) if every else None,
-    }
-
-
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
     """Number of seeds from the first on, or a list."""
-    numbers = _numbers(text, "--seeds", 0)
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    if len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
+        raise typer.BadParameter(f"--seeds '{text}': give whole numbers from 0 up, each once, such as 1,3,8")
     if len(numbers) > 1:
         if first is not None:
             raise typer.BadParameter("--seed and a list of --seeds: use only one of them")
@@ -241,11 +183,3 @@ def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
     if numbers == [0]:
         raise typer.BadParameter("--seeds 0: give the number of seeds, 1 or more, or a list such as 3,7,11")
     return numbers[0] if numbers else None
-
-
-def _numbers(text: str | None, option: str, smallest: int) -> list[int]:
-    parts = [] if text is None else [part.strip() for part in text.split(",")]
-    numbers = [int(part) for part in parts if part.isascii() and part.isdigit() and int(part) >= smallest]
-    if len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
-        raise typer.BadParameter(f"{option} '{text}': give whole numbers from {smallest} up, each once, such as 1,3,8")
-    return numbers

@@ -103,7 +103,7 @@ def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
     if images > len(rows):
         text = (
             f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number "
-            "out, or write all (--target-images), or null (YAML)"
+            "out, or write null"
         )
         raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
     patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
