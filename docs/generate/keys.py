@@ -103,12 +103,11 @@ class _Walk(SchemaReader):
 
     def sections_of(self, path: str, value: Schema) -> Iterator[tuple[str, str]]:
         """Name and label of the sections that hold the keys of a value; new ones are queued."""
-        value = self.without_title(value)
         if "$ref" in value:
             name = value["$ref"]
             path = self.places.get(name, path)
         target = self.resolve(value)
-        for part in (*target.get("anyOf", ()), *target.get("oneOf", ())):
+        for part in self.list_alternatives(target):
             yield from self.sections_of(path, part)
         if isinstance(target.get("items"), dict):
             yield from self.sections_of(f"{path}[]", target["items"])

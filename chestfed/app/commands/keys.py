@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 from rich.console import Group
@@ -44,29 +44,27 @@ class SchemaReader:
             value = self.schema["$defs"][value["$ref"].rpartition("/")[2]]
         return value
 
+    @staticmethod
+    def list_alternatives(target: Schema) -> list[Schema]:
+        """The parts of a union; empty for others."""
+        return [*target.get("anyOf", ()), *target.get("oneOf", ())]
+
     def list_parts(self, value: Schema) -> Iterator[Schema]:
         """The alternatives that a value is, through references and unions."""
         target = self.resolve(value)
-        parts = (*target.get("anyOf", ()), *target.get("oneOf", ()), *target.get("allOf", ()))
+        parts = self.list_alternatives(target)
         if target.get("properties") or not parts:
             yield target
         for part in parts:
             yield from self.list_parts(part)
 
-    @staticmethod
-    def without_title(value: Schema) -> Schema:
-        """A reference that pydantic wrapped into `allOf`, to give it a description, as the reference."""
-        (only, *more) = value.get("allOf", [value])
-        return value if more else only
-
     def type_of(self, value: Schema) -> str:
         """The type in words."""
-        target = self.resolve(self.without_title(value))
+        target = self.resolve(value)
         choices = target.get("enum", [target["const"]] if "const" in target else [])
         if choices:
             return self.between.join(f"{self.quote}{one}{self.quote}" for one in choices)
-        parts = (*target.get("anyOf", ()), *target.get("oneOf", ()))
-        if parts:
+        if parts := self.list_alternatives(target):
             kinds = list(dict.fromkeys(self.type_of(part) for part in parts))
             if set(kinds) >= _ANY_CELL:
                 kinds = ["text or number", *(kind for kind in kinds if kind not in _ANY_CELL)]
@@ -112,16 +110,6 @@ class Key:
     shares: tuple[str, ...] = ()
 
 
-@dataclass
-class _Entry:
-    """A key of one section, or of several that have the same one."""
-
-    key: str
-    value: Schema
-    required: bool
-    parts: list[str]
-
-
 class KeyReader(SchemaReader):
     """Lists the keys of a schema."""
 
@@ -136,37 +124,35 @@ class KeyReader(SchemaReader):
     def _list(self, path: str, sections: Sequence[Schema]) -> tuple[str, list[Key]]:
         """The path of the section whose keys are all in these ones too, and the other keys."""
         entries, names = self._merge(sections), {_find_name(section) for section in sections} - {""}
-        base = next((at for at, shown in self._shown.items() if len(shown) > 1 and shown <= entries.keys()), "")
-        new = {mark: entry for mark, entry in entries.items() if mark not in self._shown.get(base, ())}
+        alike = [at for at, shown in self._shown.items() if shown <= entries.keys()]
+        base = next((at for at in alike if len(self._shown[at]) > 1 or path.startswith(f"{at}.")), "")
+        new = [entry for mark, entry in entries.items() if mark not in self._shown.get(base, ())]
         self._shown[path] = set(entries)
         keys: list[Key] = []
-        for entry in new.values():
-            name = f"{path}.{entry.key}" if path else entry.key
+        for entry in new:
+            name = f"{path}.{entry.name}" if path else entry.name
             inside = [self._list(at, parts) for at, parts in self._find_sections(name, entry.value).items()]
-            parts = () if set(entry.parts) >= names else tuple(filter(None, entry.parts))
-            shares = tuple(base for base, _ in inside if base)
-            keys.append(Key(name, entry.value, entry.required, parts, shares))
+            parts = () if names <= set(entry.parts) else tuple(filter(None, entry.parts))
+            keys.append(replace(entry, name=name, parts=parts, shares=tuple(base for base, _ in inside if base)))
             keys += [key for _, more in inside for key in more]
         return base, keys
 
-    def _merge(self, sections: Sequence[Schema]) -> dict[str, _Entry]:
+    def _merge(self, sections: Sequence[Schema]) -> dict[str, Key]:
         """The keys of sections that are alternatives, by name and schema; a constant is the name of a part."""
-        entries: dict[str, _Entry] = {}
+        found: dict[str, Key] = {}
         for section in sections:
             for key, value in section["properties"].items():
                 if "const" not in value:
-                    entry = _Entry(key, value, key in section.get("required", ()), [])
                     mark = json.dumps([key, value], sort_keys=True)
-                    entries.setdefault(mark, entry).parts.append(_find_name(section))
-        return entries
+                    entry = found.get(mark, Key(key, value, key in section.get("required", ())))
+                    found[mark] = replace(entry, parts=(*entry.parts, _find_name(section)))
+        return found
 
     def _find_sections(self, path: str, value: Schema) -> dict[str, list[Schema]]:
         """The sections of a value by path, also those of its items and entries."""
         found: dict[str, list[Schema]] = {}
         for part in self.list_parts(value):
-            inner = dict[str, list[Schema]]()
-            if part.get("properties"):
-                inner[path] = [part]
+            inner = {path: [part]} if part.get("properties") else {}
             if isinstance(items := part.get("items"), dict):
                 inner |= self._find_sections(f"{path}.{self._place(items)}", items)
             if isinstance(more := part.get("additionalProperties"), dict):
@@ -258,4 +244,4 @@ def _name_types(reader: KeyReader, value: Schema) -> str:
     """The type in words, with the names of parts in place of any text, unless they are many."""
     words = reader.type_of(value)
     names = [name for part in reader.list_parts(value) for name in part.get("examples", ())]
-    return words.replace("string", "|".join(names) if len(names) <= _CHOICES else "name", 1) if names else words
+    return words.replace("string", ", ".join(names) if len(names) <= _CHOICES else "name", 1) if names else words
