@@ -15,7 +15,6 @@ from rich.panel import Panel
 from rich.text import Text
 
 from chestfed.app.commands.machine.schema import schemas
-from chestfed.app.commands.options import quick_imports
 
 Schema = dict[str, Any]
 
@@ -193,14 +192,9 @@ def _find_name(section: Schema) -> str:
     return next((str(value["const"]) for value in section["properties"].values() if "const" in value), "")
 
 
-def _read(kind: str) -> KeyReader:
-    with quick_imports():
-        return KeyReader(schemas()[kind])
-
-
 def advise(kind: str, option: str, words: Sequence[str]) -> str:
     """The `--set` words for an option that there is not but that is a key, or the last part of one; else nothing."""
-    reader, name = _read(kind), option.lstrip("-").replace("-", "_")
+    reader, name = KeyReader(schemas()[kind]), option.lstrip("-").replace("-", "_")
     keys = reader.list_keys()
     found = [key for key in keys if key.name == name]
     found = found or [key for end in (f".{name}", f"_{name}") for key in keys if key.name.endswith(end)]
@@ -226,7 +220,7 @@ def _find_value(option: str, words: Sequence[str]) -> str:
 
 def render_keys(kind: str) -> Panel:
     """All keys that `--set` takes: type, default and one sentence."""
-    reader = _read(kind)
+    reader = KeyReader(schemas()[kind])
     lines = [line for key in reader.list_keys() for line in _render(reader, key)]
     return Panel(Group(*lines), title=f"Keys of a {kind}, for --set", title_align="left", border_style="dim")
 
