@@ -75,7 +75,7 @@ class SchemaReader:
 
     def _kind_of(self, target: Schema) -> str:
         """The type without its limits."""
-        kind = target.get("type", "any value")
+        kind: str = target.get("type", "any value")
         if kind == "array":
             return f"list of {self._inner(target['items'])}" if target.get("items") else "list"
         if kind == "object" and not target.get("properties"):
