@@ -1,6 +1,7 @@
 """Install chestfed and run it, on a machine that has only Python 3.11 or newer.
 
-    python3 bootstrap.py study [options]     run the source-addition study (options of `chestfed study`)
+    python3 bootstrap.py study [options]     run the source-addition study (options of `chestfed study`; without any,
+                                             one model per core at a time)
     python3 bootstrap.py test [options]      check style and types, run the tests (options of pytest)
     python3 bootstrap.py docs                build the documentation in build/site
     python3 bootstrap.py install             only create or update the environment
@@ -23,6 +24,7 @@ VENV = Path(os.environ.get("CHESTFED_VENV", ROOT / ".venv")).resolve()
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 LOCKS = ROOT / "requirements"
+MOST_JOBS = 4  # models of the default study that are trained at a time, each with its images in memory
 EXTRAS = {"core": "", "dev": "dev", "federation": "flower"}  # locked requirements, and the extra that they are of
 
 
@@ -43,7 +45,9 @@ def main() -> int:
         return lock(options)
     install("dev" if command in ("test", "docs") else "federation" if command == "install" and options else "core")
     if command == "study":
-        words = [PYTHON, "-P", "-m", "chestfed", "study", *options]  # -P: not a chestfed of the working folder
+        cores = os.cpu_count() or 1
+        jobs = [] if options or cores == 1 else ["--jobs", str(min(cores, MOST_JOBS))]
+        words = [PYTHON, "-P", "-m", "chestfed", "study", *jobs, *options]  # -P: not a chestfed of the working folder
         if os.name != "nt":
             os.execv(PYTHON, words)  # signals reach the study, which needs time to stop
         signal.signal(signal.SIGINT, signal.SIG_IGN)

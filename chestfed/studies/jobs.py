@@ -1,7 +1,7 @@
-"""`chestfed study --jobs N`: several studies, or several K of one, at a time, each in a process of its own.
+"""`chestfed study --jobs N`: several studies, or several models of one, at a time, each in a process of its own.
 
-A process trains its study or K and writes the run folder. The command's own process shows how far each is and, when one
-is done, runs it again: everything is found in the folder, and MLflow has one writer.
+A process trains its study, its K or a hospital's own data, and writes the run folder. The command's own process shows
+how far each is and, when one is done, runs it again: everything is found in the folder, and MLflow has one writer.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.core.processes import stopping
 from chestfed.core.processes.workers import WorkerContext, end_with_parent
 from chestfed.learning.engines.declaration import IN_PROCESS
+from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.running import Executor, Job, Studies, refuse_failed, train
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.reporting import Reporters, StepReporter, current, warn
-from chestfed.studies.training.run import StudyResult, run_study, train_k
+from chestfed.studies.training.run import StudyResult, run_study, train_alone, train_k
 
 #: A job's label; a bar to show, or a warning; and how it ended: "" is well, None: it has not.
 _Shown = tuple[str, int, int, str, str]
@@ -41,7 +42,8 @@ class Jobs(Executor):
         self.at_once = at_once
 
     def check(self, studies: Studies) -> None:
-        if len(studies.variants) == 1 and len(studies.pipeline.k) == 1:
+        pipeline = studies.pipeline
+        if len(studies.variants) == 1 and len(pipeline.k) == 1 and not _trains_alone(pipeline):
             raise ConfigError(
                 f"--jobs {self.at_once}: this is a single run. --jobs needs several K, seeds, methods, windows or "
                 "held-out sites"
@@ -49,12 +51,21 @@ class Jobs(Executor):
         refuse_engine(studies)
 
     def __call__(self, jobs: Sequence[Job], deployment: Deployment) -> list[StudyResult]:
-        several = f"{len(jobs)} studies" if len(jobs) > 1 else f"{len(jobs[0].experiment.pipeline.k)} K"
+        several = f"{len(jobs)} studies" if len(jobs) > 1 else _count_models(jobs[0].experiment.pipeline)
         text = f"{several}, {self.at_once} at a time"
         current().tell(lambda reporter: reporter.divided(text))
         if len(jobs) > 1:
             return train(jobs, run_jobs(jobs, self.at_once), deployment)
-        return train(jobs, jobs, deployment, partial(run_ks, jobs[0], self.at_once))
+        return train(jobs, jobs, deployment, partial(run_models, jobs[0], self.at_once))
+
+
+def _trains_alone(pipeline: Pipeline) -> bool:
+    """Whether hospitals train models of their own data."""
+    return pipeline.alternatives is not None and pipeline.alternatives.own_data
+
+
+def _count_models(pipeline: Pipeline) -> str:
+    return f"{len(pipeline.k)} K{' and own data' if _trains_alone(pipeline) else ''}"
 
 
 def refuse_engine(studies: Studies) -> None:
@@ -114,9 +125,14 @@ def run_jobs(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
     refuse_failed(failed, len(jobs))
 
 
-def run_ks(job: Job, at_once: int, ks: Sequence[int]) -> None:
-    """Train the K of a study, `at_once` at a time; the one with most clients begins. Raises as `run_jobs`."""
-    for _ in run_jobs([replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)], at_once):
+def run_models(job: Job, at_once: int, ks: Sequence[int], hospitals: Sequence[str]) -> None:
+    """Train the K of a study and the hospitals' own data, `at_once` at a time; what takes longest begins.
+
+    Raises as `run_jobs`.
+    """
+    models = [replace(job, label=f"{name}, own data", hospital=name) for name in hospitals]
+    models += [replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)]
+    for _ in run_jobs(models, at_once):
         pass
 
 
@@ -143,10 +159,12 @@ def _work(job: Job, messages: Queue[_Message]) -> None:
         about = (job.experiment, job.name, job.out)
         reporters = Reporters([_Sender(job.label, messages)])
         with stopping.handle_signals():
-            if job.k is None:
-                run_study(*about, reporters)
-            else:
+            if job.k is not None:
                 train_k(*about, job.k, reporters)
+            elif job.hospital is not None:
+                train_alone(*about, job.hospital, reporters)
+            else:
+                run_study(*about, reporters)
         ended = ""
     except stopping.Stopped:
         ended = "stopped"

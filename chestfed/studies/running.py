@@ -36,13 +36,17 @@ from chestfed.studies.training.versions import refuse_other_versions
 
 @dataclass(frozen=True)
 class Job:
-    """One study, or one K of it: `name` is its run folder's without the digest, `label` is for people."""
+    """One study, or one K of it, or a hospital's own data: `name` is its run folder's without the digest.
+
+    `label` is for people.
+    """
 
     label: str
     name: str
     experiment: Experiment
     out: Path
     k: int | None = None
+    hospital: str | None = None
 
 
 class Executor:
@@ -149,7 +153,7 @@ def train(
     jobs: Sequence[Job],
     ready: Iterable[Job],
     deployment: Deployment,
-    ahead: Callable[[Sequence[int]], object] | None = None,
+    ahead: Callable[[Sequence[int], Sequence[str]], object] | None = None,
 ) -> list[StudyResult]:
     """Train the jobs as they become ready; their results are in the order of `jobs`. `ahead` is that of `run_study`.
 

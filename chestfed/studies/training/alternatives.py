@@ -94,9 +94,8 @@ class AlternativeRuns:
         if choices is None:
             return
         hospitals = list(self._hospitals())
-        if choices.own_data:
-            for hospital in hospitals:
-                self._train_alone(hospital)
+        for hospital in self._list_alone():
+            self._train_alone(hospital)
         if choices.fine_tuned is not None:
             self._keep_only(FINE_TUNED, [choices.fine_tuned.model_dump(), *map(_validation_digest, hospitals)])
             for hospital in hospitals:
@@ -111,6 +110,28 @@ class AlternativeRuns:
             for hospital in hospitals:
                 self._choose(hospital, choices.gate)
 
+    def list_alone(self) -> list[str]:
+        """The hospitals whose model of their own data is missing, those with most images first."""
+        missing = sorted(self._list_alone(), key=lambda hospital: -hospital.client.training_rows)
+        return [hospital.name for hospital in missing]
+
+    def train_alone(self, name: str) -> None:
+        """Train and score the model of a hospital's own data, for `run_study` in another process."""
+        for hospital in self._list_alone():
+            if hospital.name == name:
+                self._train_alone(hospital)
+
+    def _list_alone(self) -> list[Hospital]:
+        if self.pipeline.alternatives is None or not self.pipeline.alternatives.own_data:
+            return []
+        return [hospital for hospital in self._hospitals() if not self._is_trained_alone(hospital)]
+
+    def _is_trained_alone(self, hospital: Hospital) -> bool:
+        """Whether the model of a hospital's own data is there; of the target that is K=1."""
+        if hospital.test is self.experiment.test and 1 in self.pipeline.k:
+            return True
+        return self.load(self._folder(OWN_DATA, hospital.name), test=hospital.test) is not None
+
     def _hospitals(self) -> Iterator[Hospital]:
         """The hospitals of the largest K that are one client and have both classes in training and test images."""
         experiment = self.experiment
@@ -124,9 +145,6 @@ class AlternativeRuns:
 
     def _train_alone(self, hospital: Hospital) -> None:
         folder = self._folder(OWN_DATA, hospital.name)
-        is_target = hospital.test is self.experiment.test
-        if (is_target and 1 in self.pipeline.k) or self.load(folder, test=hospital.test) is not None:
-            return  # the target alone is K=1
         experiment = self._isolate(hospital, hospital.test)
         trained = self._train(experiment, 1, self.pretrain(experiment), folder, f"{hospital.name}, own data")
         self._write(folder, experiment, trained, hospital.test)

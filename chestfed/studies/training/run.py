@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -98,13 +99,13 @@ def run_study(
     out: Path,
     reporters: Reporters | None = None,
     deployment: Deployment | None = None,
-    ahead: Callable[[Sequence[int]], object] | None = None,
+    ahead: Callable[[Sequence[int], Sequence[str]], object] | None = None,
 ) -> StudyResult:
     """Run every K of the pipeline and write the tables; finished parts are taken from the run folder.
 
     `reporters` are the current ones if None. `deployment` says where the images are and the clients compute; None:
-    here. `ahead`, if given, is called with the K that are not finished and trains them, by `train_k` in other
-    processes.
+    here. `ahead`, if given, is called with the K that are not finished, and with the hospitals whose own data are not;
+    it trains them, by `train_k` and `train_alone` in other processes.
 
     Raises
     ------
@@ -130,11 +131,13 @@ def run_study(
         )
         try:
             study = RunningStudy(experiment, folder, deployment)
-            if ahead is not None and (missing := [k for k in pipeline.k if study.load_finished(k) is None]):
-                ahead(missing)
+            if ahead is not None:
+                missing = [k for k in pipeline.k if study.load_finished(k) is None], study.alternatives.list_alone()
+                if any(missing):
+                    ahead(*missing)
             study.run_all_ks()
             seen = study.score_hospitals(pipeline.k[-1]) if experiment.held_out else {}
-            study.run_alternatives()
+            study.alternatives.run()
             results = collect([RunFolder(folder)])
             write_results(results, folder)
             write_manifest(folder, part, FILES)
@@ -153,14 +156,26 @@ def train_k(experiment: Experiment, name: str, out: Path, k: int, reporters: Rep
     ChestfedError
         If a plug-in was edited since that process began: this one has the new code, which is another study's.
     """
-    folder = name_folder(experiment, name, out)
-    if not (folder / STUDY).is_file():
-        text = f"a plug-in's file was changed during the run; rerun the command (K={k})"
-        raise ChestfedError(text, kind="plug-in changed", k=k)
-    with use(reporters), freeze_plugins():
-        study = RunningStudy(experiment, folder, Deployment())
+    with _join_study(experiment, name, out, reporters) as study:
         study.run_k(k)
         study.score_hospitals(k)
+
+
+def train_alone(experiment: Experiment, name: str, out: Path, hospital: str, reporters: Reporters) -> None:
+    """Train and score the model of a hospital's own data; otherwise as `train_k`."""
+    with _join_study(experiment, name, out, reporters) as study:
+        study.alternatives.train_alone(hospital)
+
+
+@contextmanager
+def _join_study(experiment: Experiment, name: str, out: Path, reporters: Reporters) -> Iterator[RunningStudy]:
+    """The study that another process has begun."""
+    folder = name_folder(experiment, name, out)
+    if not (folder / STUDY).is_file():
+        text = f"a plug-in's file was changed during the run; rerun the command ({folder.name} was not begun)"
+        raise ChestfedError(text, kind="plug-in changed")
+    with use(reporters), freeze_plugins():
+        yield RunningStudy(experiment, folder, Deployment())
 
 
 def name_folder(experiment: Experiment, name: str, out: Path) -> Path:
@@ -297,7 +312,8 @@ class RunningStudy:
             self.run_k(k)  # from its saved state, which writes the models of all that have not left
         return read_model(model, self.experiment, file if (model / file).is_file() else COMMON_FILE)
 
-    def run_alternatives(self) -> None:
+    @cached_property
+    def alternatives(self) -> AlternativeRuns:
         """Models that the hospitals could use instead of that of the largest K."""
         k = self.pipeline.k[-1]
 
@@ -308,7 +324,7 @@ class RunningStudy:
             )
 
         load = partial(self._load_hospital, k=k)
-        AlternativeRuns(self.experiment, self.folder / f"k{k}", self.part, load, pretrain).run()
+        return AlternativeRuns(self.experiment, self.folder / f"k{k}", self.part, load, pretrain)
 
     def _load_hospital(self, folder: Path, k: int, test: TestSet) -> Row | None:
         """The stored result on these images of a hospital, if there is a sound one."""

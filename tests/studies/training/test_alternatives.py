@@ -22,6 +22,7 @@ from chestfed.results.evaluation.joining import gate
 from chestfed.results.tables.clients.gate import ALTERNATIVE_TITLES
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.views import TITLES
+from chestfed.studies import jobs
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.rules import make_step_counts
@@ -32,7 +33,7 @@ from chestfed.studies.training.data.experiment import Experiment, load_images
 from chestfed.studies.training.pretrain import Pretrained
 from tests.cases import assert_refused
 from tests.studies.training.test_hospitals import PIPELINE
-from tests.studies.training.tiny_studies import SMALL, read_rows, run, study
+from tests.studies.training.tiny_studies import SMALL, Forks, read_rows, run, study
 
 SETTINGS = [
     *SMALL,
@@ -85,6 +86,16 @@ def test_own_data_of_the_target_is_k_1(folder: Path) -> None:
     (auc,) = frame.query("hospital == 'chexpert' and model == 'own data alone' and disease == 'mean'")["auc"]
     assert auc == RunFolder(folder).row(1).mean.value
     assert not (folder / "k2" / "alternatives" / "own_data" / "chexpert").exists()
+
+
+def test_own_data_in_parallel_is_the_same(folder: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "WorkerContext", Forks)
+    called = run(home, study("--out", "at_once", "--no-tracking", "--jobs", "2", settings=SETTINGS))
+    assert called.code == 0, called.err
+    assert "2 K and own data, 2 at a time" in called.out + called.err
+    own, files = "k2/alternatives/own_data/chestxray8", ("model.safetensors", "predictions.parquet", "result.json")
+    for name in ("alternatives.csv", *(f"{own}/{file}" for file in files)):
+        assert (home / "at_once" / folder.name / name).read_bytes() == (folder / name).read_bytes(), name
 
 
 def test_choice_is_best_on_validation(folder: Path) -> None:

@@ -68,7 +68,7 @@ def test_plug_in_network_identified_by_code(tmp_path: Path, monkeypatch: pytest.
     assert identify(edited).digest != before.digest
     assert stage_1_identity(edited).digest != stage_1.digest
     runs = tmp_path / "runs"
-    with assert_refused(ChestfedError, "plug-in changed", k=1):  # a process of `--jobs`, begun too late
+    with assert_refused(ChestfedError, "plug-in changed"):  # a process of `--jobs`, begun too late
         train_k(replace(data, pipeline=loaded()), "own", runs, 1, Reporters())
     assert [folder.name for folder in runs.glob("own-*")] == [study.folder.name]
     assert len(open_scorer(str(study.folder), Declared(), machine).notes) == 1

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
-import pickle
 import re
 import signal
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -22,17 +17,15 @@ from filelock import FileLock
 from mlflow import MlflowClient
 
 from chestfed.core.errors import ChestfedError
-from chestfed.core.processes.workers import WorkerContext
 from chestfed.leaves.slurm import executor as cluster
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.training_seeds import seeds_test
 from chestfed.results.tables.predictions import load_predictions
 from chestfed.studies import jobs
-from chestfed.studies.running import Job
 from chestfed.studies.training.data.experiment import Experiment
 from tests.cases import assert_refused
 from tests.command_line import Called
-from tests.studies.training.tiny_studies import command, run, study
+from tests.studies.training.tiny_studies import Forks, command, run, study
 
 
 def list_folders(home: Path) -> list[Path]:
@@ -56,16 +49,6 @@ def both_seeds(home: Path, alone: Path) -> Called:
     called = run(home, command("runs", "--seeds", "2"))
     assert called.code == 0, called.err
     return called
-
-
-class Forks:
-    """Jobs run in forks, pickled all the same: a new interpreter, as in cluster jobs, imports for seconds."""
-
-    def __init__(self) -> None:
-        self._fork, self.Queue = multiprocessing.get_context("fork"), WorkerContext().Queue
-
-    def Process(self, target: Callable[[Job, Any], None], args: tuple[Job, Any]) -> BaseProcess:
-        return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
 @pytest.mark.slow

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import pickle
 import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 from chestfed.core.bundled import bundled
+from chestfed.core.processes.workers import WorkerContext
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.running import Job
 from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment, make_experiment
 from chestfed.studies.training.data.sites import open_sites
@@ -63,6 +70,16 @@ def read_rows(pipeline: Pipeline, file: Path, data: Path) -> Experiment:
 def read_collection(pipeline: Pipeline, data: Path | None = None) -> Experiment:
     """A study of a public collection."""
     return load_collection(pipeline, data, prepare_machine(pipeline.runtime))
+
+
+class Forks:
+    """Jobs run in forks, pickled all the same: a new interpreter, as in cluster jobs, imports for seconds."""
+
+    def __init__(self) -> None:
+        self._fork, self.Queue = multiprocessing.get_context("fork"), WorkerContext().Queue
+
+    def Process(self, target: Callable[[Job, Any], None], args: tuple[Job, Any]) -> BaseProcess:
+        return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
 
 def write_three(folder: Path) -> Path:

@@ -59,7 +59,7 @@ Jobs = Annotated[
     int,
     _rare(
         min=1,
-        help="Number of studies, or of K of a single study, to run in parallel, one process each. Several GPUs are "
+        help="Number of studies, or of models of a single one, to train in parallel, a process each. Several GPUs are "
         "used in turn. Without runtime.threads the processes share the CPU's cores.",
     ),
 ]
