@@ -145,7 +145,10 @@ class Policy(StrictModel):
         None, gt=0, description="GiB of data that the process may hold; a request that needs more fails (Linux)"
     )
     times: tuple[Annotated[str, Field(pattern=_SPAN)], ...] = Field(
-        (), strict=False, description="times of day at which it computes, as 20:00-06:00 (local time); empty: always"
+        (),
+        strict=False,
+        description="times of day at which it computes, as 20:00-06:00 (local time); a request under way at their "
+        "end is broken off, and asked again later (not on Windows); empty: always",
     )
     image_scores: bool = Field(
         False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"

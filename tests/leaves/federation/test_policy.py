@@ -174,6 +174,47 @@ def test_long_request_is_broken_off(tmp_path: Path) -> None:
     assert time.monotonic() < began + 15
 
 
+def test_long_greeting_is_broken_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also of a false name; its seconds count, and the next one is refused before a network is built."""
+    built = list[int]()
+
+    def build(*_: object) -> None:
+        built.append(1)
+        while time.monotonic() < began + 20:
+            time.sleep(0.01)
+
+    sample = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    hospital = replace(sample, file=sample.file.model_copy(update={"policy": Policy(most_hours=2 / 3600)}))
+    asked, began = greeting(pipeline()), time.monotonic()
+    false = greeting(pipeline(), "0" * 64)
+    monkeypatch.setattr("chestfed.leaves.federation.handshake.try_network", build)
+    assert "most_hours" in Participant(hospital, lambda text: None)(false).values["refused"]
+    assert time.monotonic() < began + 15
+    assert "most_hours" in Participant(hospital, lambda text: None)(asked).values["refused"]
+    assert built == [1]
+
+
+def test_end_of_times_breaks_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that began before: it is asked again."""
+    began = time.monotonic()
+
+    class Evening(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Evening:
+            return cls(2026, 1, 1, 11, 59, 59, 500_000) + datetime.timedelta(seconds=time.monotonic() - began)
+
+    monkeypatch.setattr("chestfed.leaves.federation.hospital.policy.datetime.datetime", Evening)
+    policy = Policy(times=("10:00-12:00",))
+    with assert_refused(Later, kind="time of day"), limit_hours(policy, Usage()):
+        while time.monotonic() < began + 20:
+            with contextlib.suppress(ValueError):
+                time.sleep(0.01)
+    assert time.monotonic() < began + 15
+    began = time.monotonic()
+    with limit_hours(Policy(times=("10:00-12:00", "12:00-12:30")), Usage()):  # a minute ends, and no more
+        time.sleep(0.7)
+
+
 def test_large_answer_is_not_sent() -> None:
     check_bytes(Policy(most_megabytes=1.0), Usage(sent=900_000), 100_000)
     with assert_refused(Refused, kind="policy"):

@@ -48,6 +48,7 @@ from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Re
 from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import shareable
 from chestfed.studies.training.assemble import Federation, make_member_host, starting_network
 from chestfed.studies.training.data.clients import TestSet, score
@@ -168,9 +169,25 @@ class Participant:
         place = names.index(self._name)
         _refuse_differences(theirs, handshake.compare_first(pipeline))
         policy.check_pipeline(pipeline, place, self._hospital)
-        _refuse_differences(theirs, handshake.passport(pipeline))
-        if handshake.study_digest(pipeline) != digest:
-            raise Refused("the study has another name than its pipeline gives it", kind="unknown study")
+        limits, started = self._hospital.file.policy, time.monotonic()
+        with policy.limit_hours(limits, policy.Usage()):  # of frozen features this loads a network
+            own = handshake.study_digest(pipeline)
+        known, folder = self._studies.get(own), self._hospital.path("state") / own
+        usage = known.usage if known else policy.Usage.read(folder)
+        policy.check_usage(limits, usage, pipeline, place, "greet")
+        try:
+            with policy.limit_hours(limits, usage):
+                _refuse_differences(theirs, handshake.passport(pipeline))
+                if own != digest:
+                    raise Refused("the study has another name than its pipeline gives it", kind="unknown study")
+                return self._agree(pipeline, place, own, usage)
+        except BaseException:
+            if self._studies.get(digest) is None or own != digest:  # else the seconds are counted with the reply
+                usage.end(folder, seconds=time.monotonic() - started, sent=0)
+            raise
+
+    def _agree(self, pipeline: Pipeline, place: int, digest: str, usage: policy.Usage) -> Parcel:
+        """Make a study ready that was compared, unless it is."""
         known, code = self._studies.get(digest), read_code(pipeline)
         if known is None or known.pipeline != pipeline or known.code != code:  # intervals, say, are not in the digest
             local_pipeline = localize_pipeline(pipeline, place, self._hospital)
@@ -183,7 +200,7 @@ class Participant:
             text = yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True)
             write_text(folder / "pipeline.yaml", text)
             about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
-            self._studies = {digest: Study(pipeline, *about, policy.Usage.read(folder), code)}  # one at a time
+            self._studies = {digest: Study(pipeline, *about, usage, code)}  # one at a time
             self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})

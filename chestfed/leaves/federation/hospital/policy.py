@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import math
 import os
 import signal
 import sys
@@ -224,28 +225,45 @@ def check_bytes(policy: Policy, usage: Usage, sent: int) -> None:
 
 @contextmanager
 def limit_hours(policy: Policy, usage: Usage) -> Iterator[None]:
-    """Break a request off when the hours of its study are used up.
+    """Break a request off when the hours of its study are used up, or the time of day is over.
 
     Raises
     ------
     Refused
-        When they are.
+        When the hours are.
+    Later
+        When the time of day is.
     ConfigError
         Where there is no such timer: not in the main thread, or on Windows.
     """
-    if policy.most_hours is None:
+    if policy.most_hours is None and not policy.times:
         yield
         return
+    hours = math.inf if policy.most_hours is None else policy.most_hours
+    ends = time.monotonic() + hours * 3600 - usage.seconds
 
-    def stop(*_: object) -> None:
-        raise Refused(f"the hospital's policy: most_hours is reached ({policy.most_hours})", kind="policy")
+    def start_timer() -> None:
+        """Until the hours end or a minute of the clock, which may be set, does.
+
+        It goes on every second, in case that code on the way takes the first error for a failure of its own.
+        """
+        now = datetime.datetime.now()  # noqa: DTZ005
+        minute = 60 - now.second - now.microsecond / 1e6
+        signal.setitimer(signal.ITIMER_REAL, max(min(ends - time.monotonic(), minute), 1e-3), 1.0)
+
+    def check(*_: object) -> None:
+        if time.monotonic() >= ends:
+            raise Refused(f"the hospital's policy: most_hours is reached ({policy.most_hours})", kind="policy")
+        _check_time(policy)
+        start_timer()
 
     try:
-        before = signal.signal(signal.SIGALRM, stop)
+        before = signal.signal(signal.SIGALRM, check)
     except (AttributeError, ValueError) as error:
-        raise ConfigError(f"policy.most_hours: cannot be enforced here ({error}); set null", kind="no limit") from None
-    try:  # again every second, in case that code on the way takes the first for a failure of its own
-        signal.setitimer(signal.ITIMER_REAL, max(policy.most_hours * 3600 - usage.seconds, 1e-3), 1.0)
+        text = f"policy.most_hours and policy.times: cannot be enforced here ({error}); set null, and []"
+        raise ConfigError(text, kind="no limit") from None
+    try:
+        start_timer()
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
