@@ -44,6 +44,11 @@ from tests.studies.training.tiny_studies import SMALL
 FILE = Path(__file__).parents[3] / "pipelines" / "source_addition_samples.yaml"
 
 
+def blank_images(count: int) -> Any:
+    """So many black images."""
+    return SimpleNamespace(records=np.arange(count), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
+
+
 def pipeline(*more: str) -> Pipeline:
     small = [
         setting
@@ -167,8 +172,7 @@ def test_large_counts_leave_ratios(smallest: int, repeats: int) -> None:
     The length of that list would then give hidden counts away.
     """
     labels = np.array([[1, 1], [1, 1], [1, 0], [0, 0], [0, 0], [0, 0], [0, 0]], np.float32)
-    images: Any = SimpleNamespace(records=np.arange(7), read=lambda rows: np.zeros((len(rows), 96, 96), np.uint8))
-    client = ClientData("anne", images, labels, np.where(labels[:, 0] == 1, repeats, 1))
+    client = ClientData("anne", blank_images(7), labels, np.where(labels[:, 0] == 1, repeats, 1))
     test = SimpleNamespace(key="")
     table = SimpleNamespace(frame={"patient": pd.Series([*"abcdefg"])})
     site = SimpleNamespace(select=lambda role, name: table)
@@ -195,6 +199,28 @@ def test_small_missing_count_has_no_auc(missing: int) -> None:
     (edema,) = disclose_row(test, outputs, pipeline().evaluation, 6).diseases
     assert edema.missing == (6 if missing else 0)
     assert (edema.value is None) == (0 < missing < 6)
+
+
+@pytest.mark.parametrize(("patients", "told"), [(2, [6, 6]), (6, [12, 6])])
+def test_few_test_patients_are_not_counted(patients: int, told: list[int]) -> None:
+    """Neither as numbers of test images that stay, nor at the target, where a histogram would tell them."""
+    labels, numbers = np.tile([[1.0], [0.0]], (patients, 1)).astype(np.float32), np.repeat(np.arange(patients), 2)
+    names = tuple(map(str, range(2 * patients)))
+    images, few = (blank_images(count) for count in (60, len(names)))
+    test = TestSet(few, labels, numbers, ("edema",), names, names, "")
+    frame = {"patient": pd.Series([*map(str, range(60))])}
+    site = SimpleNamespace(select=lambda role, name: SimpleNamespace(frame=frame))
+    client = ClientData("anne", images, np.tile([[1.0], [0.0]], (30, 1)).astype(np.float32), np.ones(60, np.int64))
+    about = {"digests": {"anne": "", "test set": ""}, "quarantined": {}, "test": test, "sites": [site]}
+    study: Any = SimpleNamespace(diseases=("edema",), **about)
+    data = OwnData(client, test, study)
+    values, _ = data.disclose_test(test, 6, scores_stay=True)
+    assert values["kept"] == told
+    if patients < 6:
+        with assert_refused(Refused, kind="policy"):
+            data.disclose(6, 0)
+    else:
+        assert data.disclose(6, 0)[0]["cards"][1]["images"] == 12
 
 
 @given(st.lists(st.integers(0, 400), min_size=3, max_size=3), st.integers(0, 20))

@@ -64,12 +64,18 @@ class OwnData:
         return count_patients(self.client.labels[self.client.images.records >= 0], self.patients)
 
     def disclose(self, smallest: int, seed: int) -> tuple[dict[str, Any], Counts]:
-        """Counts, ratios and digests for the server; a count of fewer than `smallest` patients as `smallest`."""
+        """Counts, ratios and digests for the server; a count of fewer than `smallest` patients as `smallest`.
+
+        Raises `Refused` at a target with fewer test patients, of which each number would be such a count.
+        """
         parts = [part for part in (self.client, self.test) if part is not None]
         cards = [make_site_card(part, self.study.diseases, seed)[0] | {"shown": []} for part in parts]
         patients = [self.count_training_patients()] if smallest else [[]]
         if self.test is not None and smallest:
             readable = self.test.images.records >= 0
+            if len(set(self.test.patients[readable].tolist())) < smallest:
+                text = f"smallest_count: there are fewer than {smallest} test patients, so nothing is told of them"
+                raise Refused(text, kind="policy")
             patients.append(count_patients(self.test.labels[readable], self.test.patients[readable]))
         values: dict[str, Any] = {
             "rows": self.client.training_rows,
@@ -95,8 +101,11 @@ class OwnData:
             values["digest"] = handshake.digest([values["digest"], ratios.tolist(), labeled.tolist()])
         return values, Counts(without_nan(ratios), torch.from_numpy(labeled))
 
-    def disclose_test(self, test: TestSet, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
-        """Disclose test images: labels, which rows are of one patient, and keyed names; only numbers if scores stay."""
+    def disclose_test(self, test: TestSet, smallest: int, *, scores_stay: bool) -> tuple[dict[str, Any], TestLabels]:
+        """Disclose test images: labels, which rows are of one patient, and keyed names.
+
+        If scores stay, only their numbers; of fewer than `smallest` patients both as `smallest`.
+        """
         images, patients = test.counts
         values: dict[str, Any] = {
             "key": test.key,
@@ -107,7 +116,7 @@ class OwnData:
         }
         if scores_stay:
             no_labels = TestLabels(torch.zeros(0, len(test.diseases)), torch.zeros(0, dtype=torch.int64))
-            return values | {"kept": [images, patients]}, no_labels
+            return values | {"kept": [images, patients] if patients >= smallest else [smallest] * 2}, no_labels
         values |= {"images": list(test.image_names), "patients": list(test.patient_names)}
         numbers = torch.from_numpy(np.asarray(test.patients, np.int64))
         return values, TestLabels(without_nan(np.asarray(test.labels, np.float32)), numbers)

@@ -221,7 +221,8 @@ class Participant:
             test = _select_test(study.data, question)
             if test is None:
                 return Parcel({"none": True})
-            values, labels = study.data.disclose_test(test, scores_stay=self._hospital.results == "aucs")
+            smallest, scores_stay = self._leaves.smallest_count, self._hospital.results == "aucs"
+            values, labels = study.data.disclose_test(test, smallest, scores_stay=scores_stay)
             return Parcel(values, pack(labels))
         assert study.disclosed is not None
         values, counts = study.disclosed
