@@ -27,6 +27,7 @@ from chestfed.leaves.federation.hospital.policy import (
     Usage,
     approve,
     check_bytes,
+    check_dual,
     check_members,
     check_patients,
     check_personal,
@@ -79,6 +80,18 @@ def test_fewest_steps_bind_the_window(tmp_path: Path) -> None:
     check_window(Policy(least_window=3), epochs, 2, 3 * epochs.federated.images_per_step)
     with assert_refused(Refused, kind="policy"):
         check_window(Policy(least_window=4), epochs, 2, 3 * epochs.federated.images_per_step)
+
+
+def test_few_batches_for_duals_are_refused(tmp_path: Path) -> None:
+    """CODA's estimate is an answer about so many images; of any algorithm it is compared when it is asked for."""
+    sizes = ["federated.batch_size=8", "pretrain.batch_size=8"]
+    asked = pipeline("methods=[{algorithm: {name: coda, dual_batches: 1}}]", *sizes)
+    check_pipeline(asked, 2, hospital_with(tmp_path, least_batch_size=4, least_window=2))
+    check_dual(Policy(least_batch_size=8, least_window=2), asked, 2)
+    with assert_refused(Refused, kind="policy"):
+        check_pipeline(asked, 2, hospital_with(tmp_path, least_batch_size=5, least_window=2))
+    with assert_refused(Refused, kind="policy"):
+        check_dual(Policy(least_batch_size=8, least_window=2), asked, 1)
 
 
 @pytest.mark.parametrize("algorithm", ["fedper", "ditto", "pdmm"])

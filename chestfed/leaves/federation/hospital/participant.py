@@ -23,7 +23,7 @@ from chestfed.core.checkpoint import write_text
 from chestfed.core.errors import ChestfedError, NotWrittenError, TrainingError
 from chestfed.core.plugins import freeze_plugins
 from chestfed.core.processes import stopping
-from chestfed.learning.engines.messages.requests import Export, Import, Locate, OwnRequest, Start, Work
+from chestfed.learning.engines.messages.requests import BestDual, Export, Import, Locate, OwnRequest, Start, Work
 from chestfed.learning.engines.messages.wire import WireError, pack, unpack
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.allowance import Allowance
@@ -304,6 +304,8 @@ class Participant:
         turn = history.at(request.after)
         plan.check_request(study.pipeline, stage_2.cohort, stage_2.number, turn, request)
         limits = self._hospital.file.policy
+        if isinstance(request, BestDual):
+            policy.check_dual(limits, study.pipeline, request.batches)
         noised = limits.noise == "local" and isinstance(request, Work)
         if noised:
             spent = check_epsilon(limits, study.usage.rounds, study.usage.noised)

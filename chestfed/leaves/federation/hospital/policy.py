@@ -172,6 +172,8 @@ def _broken_limits(pipeline: Pipeline, place: int, policy: Policy) -> Iterator[s
     for key, (limit, amount) in most.items():
         if limit is not None and amount > limit:
             yield f"{key} is {limit}, the pipeline has {amount}"
+    if _are_few_for_duals(policy, pipeline, batches := getattr(settings.algorithm, "dual_batches", None)):
+        yield f"least_window is {policy.least_window}, and the dual variables are of {batches} batches"
     if Can.SCORES in settings.spec.can and not policy.image_scores:
         yield f"image_scores is false, and {settings.spec.name} sends scores of single training images"
     if (Can.OWN_POINTS in settings.spec.can or not settings.spec.has_server) and not policy.own_weights:
@@ -308,6 +310,18 @@ def check_window(policy: Policy, pipeline: Pipeline, place: int, rows: int) -> N
     """Refuse rounds of fewer steps than the policy demands, at a hospital with so many rows; raises `Refused`."""
     if least_between_answers(pipeline.federated, rows, place) < policy.least_window:
         raise Refused(f"the hospital's policy: least_window is {policy.least_window}", kind="policy")
+
+
+def check_dual(policy: Policy, pipeline: Pipeline, batches: int) -> None:
+    """Refuse dual variables of fewer images than the smallest round that the policy allows; raises `Refused`."""
+    if _are_few_for_duals(policy, pipeline, batches):
+        text = f"the hospital's policy: least_window is {policy.least_window}, the dual variables are of fewer images"
+        raise Refused(text, kind="policy")
+
+
+def _are_few_for_duals(policy: Policy, pipeline: Pipeline, batches: int | None) -> bool:
+    least = policy.least_batch_size * policy.least_window
+    return batches is not None and pipeline.federated.batch_size * batches < least
 
 
 def read_approvals(state: Path) -> dict[str, Approval]:
