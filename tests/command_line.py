@@ -15,6 +15,7 @@ from unittest.mock import patch
 import typer
 
 from chestfed.app.cli import app, main
+from chestfed.reports.pages.figures import Picture
 
 
 class Called(NamedTuple):
@@ -39,13 +40,27 @@ def _line(folder: Path, page: Path) -> None:
     page.write_text(f"report of {folder.name}", encoding="utf-8")
 
 
+def _leave_empty(picture: object, out: io.BytesIO | Path, **about: object) -> None:
+    out.write_bytes(b"") if isinstance(out, Path) else out.write(b"<svg/>")
+
+
 def undrawn() -> AbstractContextManager[object]:
     """Figures are made, with their data and alternative texts, and their files are empty: drawing takes seconds."""
+    return patch.object(Picture, "_draw", _leave_empty)
 
-    def draw(picture: object, out: io.BytesIO | Path, **about: object) -> None:
-        out.write_bytes(b"") if isinstance(out, Path) else out.write(b"<svg/>")
 
-    return patch("chestfed.reports.pages.figures.Picture._draw", draw)
+def drawn_once() -> AbstractContextManager[object]:
+    """Of each kind of figure (the first word of its name) the first is drawn, the others are as `undrawn`."""
+    drawn: dict[str, str] = {}
+    original = Picture._draw
+
+    def draw(picture: Picture, out: io.BytesIO | Path, **about: object) -> None:
+        if drawn.setdefault(picture.name.partition("-")[0], picture.name) == picture.name:
+            original(picture, out, **about)
+        else:
+            _leave_empty(picture, out)
+
+    return patch.object(Picture, "_draw", draw)
 
 
 def copied_stores() -> AbstractContextManager[object]:

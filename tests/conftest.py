@@ -11,22 +11,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
+import yaml
 from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
+from chestfed.core.bundled import bundled
 from chestfed.core.pseudonyms import VARIABLE, make_key
+from chestfed.data.images.decoding import polarity
 from tests import command_line
 from tests.command_line import Called, call
 
 #: Before numpy and torch are imported: two workers on two cores compute with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
+gc.disable()  # until all is imported
 
 #: Examples of each property; `--hypothesis-profile many` for a search.
 IGNORED_CHECKS = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-settings.register_profile("few", deadline=None, max_examples=15, suppress_health_check=IGNORED_CHECKS)
+settings.register_profile("few", deadline=None, max_examples=10, suppress_health_check=IGNORED_CHECKS)
 settings.register_profile("many", settings.get_profile("few"), max_examples=300)
 settings.load_profile("few")
 
@@ -81,6 +86,8 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector need not visit it, which takes a tenth of the time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -108,6 +115,33 @@ def _commands_are_built_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("typer.main.get_command", build)
         patch.setattr("typer.testing._get_command", build)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _texts_are_parsed_once() -> Iterator[None]:
+    """Hundreds of commands read the same bundled YAML, which takes a tenth of a second."""
+    compose = functools.lru_cache(maxsize=500)(yaml.compose)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "compose", lambda text, Loader: compose(text, Loader=Loader))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _pictures_are_measured_once() -> Iterator[None]:
+    """A check compares each picture with the mean film three times, and the planted hospitals have the same ones."""
+    original, measured = polarity.standardize_polarity, dict[tuple[bytes, tuple[int, ...], str], np.ndarray]()
+
+    def standardize(gray: np.ndarray) -> np.ndarray:
+        if gray.size > 100_000:
+            return original(gray)
+        key = gray.tobytes(), gray.shape, str(gray.dtype)
+        if key not in measured:
+            measured[key] = original(gray)
+        return measured[key].copy()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(polarity, "standardize_polarity", standardize)
         yield
 
 
@@ -153,7 +187,6 @@ def copied_hospitals(tiny_hospitals: Path, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(scope="session")
 def furnish(tiny_hospitals: Path, shared_folder: Path) -> Callable[[Path], Path]:
     """Puts the tiny hospitals into a folder, with a cache of their images as small studies have them."""
-    from chestfed.core.bundled import bundled
     from chestfed.studies.experiment.loading import load_pipeline
     from chestfed.studies.training.data.experiment import load_images
     from tests.studies.training.tiny_studies import SMALL, read_rows
@@ -190,6 +223,35 @@ def tiny_study(furnish: Callable[[Path], Path], shared_folder: Path) -> Path:
             assert "MLflow tracking stopped" not in result.out
             assert "chestfed report runs/synthetic-source_addition_samples-" in result.out
             (folder / "finished").touch()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_page(tiny_study: Path) -> Path:
+    """The page about `tiny_study` as the command writes it, with a figure of each kind; its figures stand beside it."""
+    file = tiny_study / "page.html"
+    with FileLock(tiny_study / "page.lock"), command_line.drawn_once():
+        if not file.exists():
+            (run,) = (tiny_study / "runs").glob("synthetic-source_addition_samples-*")
+            called = call("report", run, "--out", file.name, "--figures", folder=tiny_study, drawn=True)
+            assert called.code == 0, called.err
+    return file
+
+
+@pytest.fixture(scope="session")
+def held_out_study(furnish: Callable[[Path], Path], shared_folder: Path) -> Path:
+    """As `tiny_study`, with two of the five hospitals held out; `printed.txt` has what the command printed."""
+    from tests.studies.training.tiny_studies import study
+
+    folder = shared_folder / "held-out-study"
+    with FileLock(shared_folder / "held-out-study.lock"):
+        if not (folder / "printed.txt").exists():
+            folder.mkdir()
+            furnish(folder)
+            words = ("--out", "runs", "--set", "held_out.sites=[vindr,chexpert]")
+            called = call(*study(str(bundled("pipelines") / "leave_one_site_out.yaml"), *words)[3:], folder=folder)
+            assert called.code == 0, called.err
+            (folder / "printed.txt").write_text(called.out, encoding="utf-8")
     return folder
 
 

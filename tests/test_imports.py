@@ -44,13 +44,18 @@ def module_name(file: Path) -> str:
 
 
 @functools.cache
+def parse(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def import_graph() -> dict[str, set[str]]:
     """Module -> the modules of the package that it imports, wherever in the file, but not for types alone."""
     modules = {module_name(file): file for file in ROOT.rglob("*.py")}
     graph: dict[str, set[str]] = {}
     for name, file in modules.items():
         graph[name] = set()
-        tree = ast.parse(file.read_text(encoding="utf-8"))
+        tree = parse(file)
         typing_only = {
             id(inner)
             for node in ast.walk(tree)
@@ -106,7 +111,7 @@ def test_functions_have_at_most_sixty_lines() -> None:
     long = [
         f"{file.relative_to(ROOT)}: {node.name}"
         for file in ROOT.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in ast.walk(parse(file))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if (node.end_lineno or 0) - node.lineno >= 60
     ]

@@ -29,7 +29,7 @@ from chestfed.leaves.federation.hospital.local import OwnData
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.training.data.experiment import load_images
 from chestfed.studies.training.reporting import Reporters, use
-from tests.command_line import undrawn
+from tests.command_line import drawn_once, undrawn
 from tests.privacy.canaries import DATE, MARK, NAME, NUMBER, UID, found_in, planted, save
 from tests.studies.training.tiny_studies import read_rows
 
@@ -149,7 +149,8 @@ def test_header_is_in_no_output(session: Session) -> None:
             *("evaluate", str(session.home / "runs/elsewhere.safetensors"), "--site", YAML, "--data", DATA),
             *("--out", "runs/two", "--resamples", "20"),
         )
-        assert "written to" in session.run("report", str(run), "--figures", "--pictures")
+        with drawn_once():
+            assert "written to" in session.run("report", str(run), "--figures", "--pictures")
         assert "differences" in session.run("compare", str(run), str(run / "k1"), "--out", "paired")
         assert "written to" in session.run(
             "site", "card", YAML, "--data", str(session.home / DATA), "--out", "card/card.html", "--pictures"

@@ -63,7 +63,8 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
     assert files.sizes == {"96x96": 24}
 
 
-@each(
+@pytest.mark.slow_but("undeclared", "header")
+@pytest.mark.parametrize(
     ("number", "pictures", "followed"),
     [
         (9, {}, "label file"),
@@ -71,6 +72,7 @@ def test_a_clean_site_passes_without_a_word(tmp_path: Path) -> None:
         (9, {"inverted": "never"}, "label file"),
         (8, {"inverted": "picture"}, "header"),
     ],
+    ids=["undeclared", "picture", "never", "header"],
 )
 def test_undeclared_negative_is_reported(tmp_path: Path, number: int, pictures: dict[str, str], followed: str) -> None:
     hospital = Hospital(tmp_path)
@@ -179,6 +181,7 @@ def test_all_defects_come_in_one_report(tmp_path: Path) -> None:
     assert sorted(list_problems(report), key=str) == sorted(expected, key=str)
 
 
+@pytest.mark.slow
 def test_a_formula_in_a_spreadsheet_is_found(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     hospital.rows[5]["Sex"] = '=HYPERLINK("http://x.example")'
@@ -186,11 +189,13 @@ def test_a_formula_in_a_spreadsheet_is_found(tmp_path: Path) -> None:
     assert list_problems(check(tmp_path, file="labels.xlsx")) == [("formula cell", get_row(5))]
 
 
+@pytest.mark.slow
 def test_a_byte_order_mark_is_no_defect(tmp_path: Path) -> None:
     Hospital(tmp_path).save("utf-8-sig")
     assert list_problems(check(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_encoding_is_reported_with_the_rest(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number in (4, 5):
@@ -214,6 +219,7 @@ def test_rows_of_other_encoding_are_named(tmp_path: Path) -> None:
     assert list_problems(check(tmp_path)) == [("wrong encoding", get_row(7)), ("wrong encoding", get_row(13))]
 
 
+@pytest.mark.slow
 def test_unknown_term_has_closest_known_one(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     names = ["Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Effusion"]
@@ -230,6 +236,7 @@ def test_unknown_term_has_closest_known_one(tmp_path: Path) -> None:
     assert "closest: 'atelectasis'" in problem.message
 
 
+@pytest.mark.slow
 def test_disease_without_positives_warns(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for row in hospital.rows[16:]:

@@ -13,7 +13,6 @@ from chestfed.data.checks.duplicates import NEAR, choose_limit, find_first, near
 from chestfed.data.checks.facts import HASH_BYTES, HASHES, near_hashes
 from chestfed.data.images.decode import decode
 from chestfed.data.images.preprocess import Preprocess
-from tests.cases import each
 
 
 def apart(hashes: np.ndarray) -> np.ndarray:
@@ -26,7 +25,8 @@ def test_first_row_with_picture_is_found() -> None:
     assert find_first(np.array([b"b", b"a", b"b", b"c", b"a"], "S16")).tolist() == [0, 1, 0, 3, 1]
 
 
-@each("seed", range(3))
+@pytest.mark.slow_but("0")
+@pytest.mark.parametrize("seed", range(3))
 def test_exactly_the_near_pairs_are_found(seed: int) -> None:
     generator = np.random.default_rng(seed)
     hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)

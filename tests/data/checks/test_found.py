@@ -67,8 +67,9 @@ COPIES = {
 }
 
 
-@each("change", [*COPIES])
-@each("place", [6, 18])
+@pytest.mark.slow_but("6-brighter", "18-inverted", "18-rotated", "18-cropped")
+@pytest.mark.parametrize("change", [*COPIES])
+@pytest.mark.parametrize("place", [6, 18])
 def test_near_copies_fail_across_splits(tmp_path: Path, change: str, place: int) -> None:
     hospital = Hospital(tmp_path)
     copy(hospital, place, 0, COPIES[change])

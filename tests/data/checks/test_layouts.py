@@ -170,7 +170,8 @@ def test_planted_files_are_found(tiny_hospitals: Path, tmp_path: Path, site: str
     assert list_problems(check(site, tmp_path / "data", tmp_path / "cache")) == expected
 
 
-@each("site", LAYOUTS)
+@pytest.mark.slow_but("chexpert", "padchest")
+@pytest.mark.parametrize("site", LAYOUTS)
 def test_planted_cells_are_found(tiny_hospitals: Path, tmp_path: Path, site: str) -> None:
     layout = LAYOUTS[site]
     root = copied(tiny_hospitals, layout, tmp_path)

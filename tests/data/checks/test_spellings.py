@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,7 +48,8 @@ def test_accents_written_two_ways_are_one(tmp_path: Path) -> None:
     assert list_problems(check(tmp_path, images=False)) == [("patient in two splits", get_row(20))]
 
 
-@each(
+@pytest.mark.slow_but("mark", "override")
+@pytest.mark.parametrize(
     ("sign", "name"),
     [
         ("\ufeff", "{}G0"),
@@ -57,6 +59,7 @@ def test_accents_written_two_ways_are_one(tmp_path: Path) -> None:
         ("\u2060", "{}G0"),
         ("\u202e", "G{}0"),
     ],
+    ids=["mark", "space", "joiner", "hyphen", "word joiner", "override"],
 )
 def test_invisible_sign_makes_no_patient(tmp_path: Path, sign: str, name: str) -> None:
     renamed(tmp_path, {4: "G0", 5: name.format(sign), 20: "G0", 21: name.format(sign)})

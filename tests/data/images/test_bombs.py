@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import re
 import struct
-import subprocess
-import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -24,31 +25,38 @@ from tests.cases import assert_refused, each
 from tests.data.checks.planted import FILES, jpeg_of_scans, picture, png_bomb, save
 from tests.data.checks.planted import dicom as film
 
-#: Prints how many bytes decoding needs at its peak, and why the file is refused. The highest mark of the process is
-#: reset before: the one that `getrusage` gives is never below that of the process which started it.
-PEAK = """
-import re, sys
-from pathlib import Path
-import cv2, pydicom.encaps, pydicom.pixels, PIL.JpegImagePlugin, PIL.MpoImagePlugin, PIL.PngImagePlugin
-from chestfed.core.errors import ImageError
-from chestfed.data.images.decode import decode
-def peak():
-    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
-Path("/proc/self/clear_refs").write_text("5")
-before, told = peak(), ""
-try:
-    decode(Path(sys.argv[1]))
-except ImageError as error:
-    told = error
-print(peak() - before, told)
-"""
 needs_proc = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="measures by /proc")
 
 
+def read_peak() -> int:
+    (kilobytes,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(kilobytes) * 1024
+
+
+def decode_and_tell(path: Path, answer: Connection) -> None:
+    """Sends how many bytes decoding needs at its peak, and why the file is refused.
+
+    The highest mark of the process is reset before: the one that `getrusage` gives is never below its parent's.
+    """
+    Path("/proc/self/clear_refs").write_text("5")
+    before, told = read_peak(), ""
+    try:
+        decode(path)
+    except ImageError as error:
+        told = str(error)
+    answer.send((read_peak() - before, told))
+
+
 def measure_peak(path: Path) -> tuple[int, str]:
-    done = subprocess.run([sys.executable, "-c", PEAK, path], capture_output=True, text=True, check=True)
-    needed, _, message = done.stdout.partition(" ")
-    return int(needed), message
+    """`decode_and_tell` in a fork, which has all imports."""
+    fork = multiprocessing.get_context("fork")
+    ours, theirs = fork.Pipe()
+    process = fork.Process(target=decode_and_tell, args=(path, theirs))
+    process.start()
+    theirs.close()
+    needed, message = ours.recv()
+    process.join(60)
+    return needed, message
 
 
 @needs_proc

@@ -117,11 +117,11 @@ CASES: dict[str, tuple[Callable[[Table, Path], tuple[int, int, int]], int]] = {
 }
 
 
-#: `test_a_killed_decoder_costs_one_image` is the same with four images; spawned processes import for seconds.
-SLOW = pytest.mark.slow
-
-
-@pytest.mark.parametrize("case", [pytest.param(case, marks=SLOW if "killed" in case else ()) for case in CASES])
+# `test_a_killed_decoder_costs_one_image` is the case of killed decoders with four images.
+@pytest.mark.slow_but(
+    "I/O error, once per image", "access denied during a whole run", "images touched", "images renamed", "folder moved"
+)
+@pytest.mark.parametrize("case", CASES)
 def test_failures_lose_nothing_for_good(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_store, "_PAUSES", (0.0, 0.0))
     fail, expected = CASES[case]

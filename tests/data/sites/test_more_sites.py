@@ -201,6 +201,7 @@ evaluation: {split: test, resamples: 20}
 FOUR = ("Cardiomegaly", "Consolidation", "Atelectasis", "Effusion")
 
 
+@pytest.mark.slow
 def test_a_site_may_lack_a_disease(tmp_path: Path) -> None:
     table = [",img_id," + "cardiomegaly,pulmonary_edema,consolidation,atelectasis,pleural_effusion"]
     table += [f"{n},{n}.png," + ",".join(str(int((n + place) % 3 == 0)) for place in range(5)) for n in range(24)]

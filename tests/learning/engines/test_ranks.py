@@ -44,8 +44,8 @@ def test_launcher_chooses_the_default_engine(monkeypatch: pytest.MonkeyPatch) ->
         declaration.refuse_several("chestfed tune")
 
 
-@pytest.mark.slow_but("2")
-@pytest.mark.parametrize("count", [2, 6])
+@pytest.mark.slow_but("1")
+@pytest.mark.parametrize("count", [1, 6])
 def test_ranks_equal_one_process(count: int, tmp_path: Path) -> None:
     """Whole runs, and runs that were begun in one process; then rank 1 is killed within a round."""
     with socket.socket() as free:

@@ -60,7 +60,7 @@ class ThroughTheWire(LocalFleet):
         return answers
 
 
-@pytest.mark.slow_but("codasca", "mime", "fedbn", "pdmm", "local_scgdam", "feddyn")
+@pytest.mark.slow_but("codasca", "mime", "pdmm", "local_scgdam")
 @pytest.mark.parametrize("name", ALGORITHMS.built_in)
 def test_algorithms_work_over_the_wire(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same checks as in memory; where the rounds end was looked at there."""

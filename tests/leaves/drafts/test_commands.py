@@ -35,11 +35,8 @@ SMALL = [part for setting in tiny_studies.SMALL for part in ("--set", setting)]
 
 @pytest.fixture(scope="module")
 def hospitals(furnish: Callable[[Path], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the five tiny hospitals, and a further one in each shape."""
-    folder = furnish(tmp_path_factory.mktemp("hospitals"))
-    for shape in SHAPES:
-        write_extra(folder / "mine", f"st-{shape}", shape, size="tiny")
-    return folder
+    """A folder with the five tiny hospitals; `add_site` draws further ones."""
+    return furnish(tmp_path_factory.mktemp("hospitals"))
 
 
 @pytest.fixture
@@ -233,6 +230,7 @@ def test_site_without_training_is_refused(home: Path) -> None:
         chestfed("study", "--add-site", site, "--dry-run", *SMALL)
 
 
+@pytest.mark.slow
 def test_site_without_labels_is_refused(home: Path) -> None:
     site = change_book(home, "^(,label,.*),(?:positive|negative|uncertain),", r"\1,blank,")
     with pytest.raises(SiteError) as caught:

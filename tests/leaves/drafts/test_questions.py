@@ -370,6 +370,7 @@ def test_examination_is_not_the_patient(bring: Bring, tmp_path: Path) -> None:
     assert (frame.groupby("patient").size() <= 2).all()
 
 
+@pytest.mark.slow_but("Zentrum", "prefix")
 @pytest.mark.parametrize("center", ["Zentrum", "country", "folder", "prefix"])
 def test_centers_that_number_alike_are_asked(tmp_path: Path, center: str) -> None:
     place, made = Place(tmp_path), make_films(40, doubt=False, lateral=False)
@@ -419,7 +420,7 @@ def test_test_set_goes_before_the_drawn_one(bring: Bring, tmp_path: Path) -> Non
     assert known("--test-fraction", "0", "--force").code == 0
 
 
-@pytest.mark.slow_but("New {}", "Akute {}")
+@pytest.mark.slow_but("New {}")
 @pytest.mark.parametrize("kind", ["New {}", "Left {}", "stable {}", "{} basal", "Akute {}"])
 def test_kind_denies_no_disease(bring: Bring, tmp_path: Path, kind: str) -> None:
     name = kind.format("pleural effusion")
@@ -452,7 +453,7 @@ def test_sides_together_are_the_disease(bring: Bring, tmp_path: Path) -> None:
     assert set(frame["pleural_effusion"]) == {0, 1}
 
 
-@pytest.mark.slow_but("n/a", "k.A.")
+@pytest.mark.slow_but("k.A.")
 @pytest.mark.parametrize("word", ["n/a", "NA", "N.A.", "null", "k.A.", "NaN"])
 def test_no_answer_is_not_absence(bring: Bring, tmp_path: Path, word: str) -> None:
     """Beside empty cells it is missing, whatever an empty cell means; without any it is asked about."""
@@ -466,6 +467,7 @@ def test_no_answer_is_not_absence(bring: Bring, tmp_path: Path, word: str) -> No
     assert frame["edema"].notna().sum() > 20
 
 
+@pytest.mark.slow
 def test_no_answer_without_empty_cells_is_asked(bring: Bring) -> None:
     result = bring(lambda cells, n: {**cells, "Edema": ("k.A.", "yes", "no")[n % 3]})("--blank", "negative")
     assert result.code == 2
@@ -482,6 +484,7 @@ def test_totals_and_copies_are_left_out(tmp_path: Path) -> None:
     assert read_site(tmp_path)["rows"] == {"total": "drop", "duplicate": "drop"}
 
 
+@pytest.mark.slow
 def test_joint_label_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
     """A column `edema_consensus` beside votes is neither a vote nor overlooked: a person says which count."""
 
@@ -534,6 +537,7 @@ def test_percent_is_read_as_it_is_counted(bring: Bring, tmp_path: Path, form: st
     assert frame["edema"].tolist() == [float(1.7 + 3.1 * (row - 2) >= 50) for row in frame["row"]]
 
 
+@pytest.mark.slow
 def test_one_side_is_no_annotator(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         sides = {f"Edema_{side}": ("no", "yes")[n % 2] for side in ("r", "l")}
@@ -562,6 +566,7 @@ def test_words_in_the_path_are_asked(bring: Bring, tmp_path: Path) -> None:
     assert not frame["image"].str.contains(r"9\.png$").any()
 
 
+@pytest.mark.slow
 def test_header_below_a_title_is_found(tmp_path: Path) -> None:
     place, made = Place(tmp_path), make_films(doubt=False)
     place.pictures(made)
@@ -622,6 +627,7 @@ def test_facts_of_dropped_rows_are_shown(tmp_path: Path) -> None:
     assert "age" not in read_site(tmp_path)["table"]["columns"]
 
 
+@pytest.mark.slow
 def test_program_is_no_vote_beside_votes(bring: Bring, tmp_path: Path) -> None:
     """With a rule for annotators, their columns vote and the program's does not; it is listed."""
 
@@ -649,6 +655,7 @@ def test_constant_label_is_one_class(bring: Bring, tmp_path: Path) -> None:
     assert describe_words(config)["covid_19"] == "every image is positive"
 
 
+@pytest.mark.slow
 def test_constant_stands_beside_columns(bring: Bring, tmp_path: Path) -> None:
     assert bring()("--label", "covid_19=all").code == 0
     frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
@@ -718,6 +725,7 @@ def test_opposite_column_is_coded_alone(bring: Bring, tmp_path: Path) -> None:
     assert (frame["edema"] == opposite["edema"]).all()
 
 
+@pytest.mark.slow
 def test_percent_column_beside_0_and_1(bring: Bring, tmp_path: Path) -> None:
     def change(cells: Row, n: int) -> Row:
         cells |= {name: int(cells[name] == "yes") for name in NAMES if name in cells}
@@ -792,6 +800,7 @@ def test_role_goes_before_ignore(bring: Bring, tmp_path: Path) -> None:
     assert read_site(tmp_path)["table"]["ignore"] == ["exclude"]
 
 
+@pytest.mark.slow
 def test_examination_behind_the_patient_is_asked(bring: Bring) -> None:
     run = bring(lambda cells, n: {**cells, "Patient": f"P{n // 2}_{n % 2}"})
     result = run()
@@ -800,6 +809,7 @@ def test_examination_behind_the_patient_is_asked(bring: Bring) -> None:
     assert run("--column", "patient=Patient", "--test-fraction", "0").code == 0
 
 
+@pytest.mark.slow
 def test_values_of_lost_rows_need_no_code(tmp_path: Path) -> None:
     """Rows that name no image, and are left out, say nothing of what values mean."""
     place, made = Place(tmp_path), make_films(doubt=False)

@@ -271,6 +271,7 @@ def test_error_is_an_answer_that_counts(home: Path) -> None:
     assert (server.usage["models"], server.usage["rounds"]) == (1, 1)
 
 
+@pytest.mark.slow_but("<lambda>0")
 @pytest.mark.parametrize("change", [lambda file: file.unlink(), lambda file: file.write_text('{"rounds": 0}')])
 def test_limits_outlive_their_file(home: Path, change: Callable[[Path], object]) -> None:
     """The log counts too; a file with numbers below zero is damaged."""

@@ -126,6 +126,7 @@ def test_page_lists_what_can_be_noised() -> None:
     assert {*re.findall("`([a-z_]+)`", line)} == noised
 
 
+@pytest.mark.slow
 def test_study_ends_where_epsilon_does(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversation, "time", Clock())
     line, losses = line_at(home, "noised"), list[str]()

@@ -184,6 +184,7 @@ def test_drift_leaves_out_unshared_disease(tmp_path: Path, tiny_hospitals: Path)
     assert re.search(r"\| padchest \(synthetic\) \|.*\| 1 \|", as_markdown(card))
 
 
+@pytest.mark.slow
 def test_no_drift_without_pictures(tmp_path: Path) -> None:
     hospital, other = Hospital(tmp_path), Hospital(tmp_path / "other")
     for number in range(len(other.rows)):
@@ -223,6 +224,7 @@ def small(gray: np.ndarray) -> np.ndarray:
     return np.asarray(square.resize((SIDE, SIDE), Image.Resampling.BOX))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_failed_site_has_card(tmp_path: Path) -> None:
     hospital = Hospital(tmp_path)
     for number, name in ((0, "0 bytes"), (1, "truncated"), (3, "blank")):
@@ -344,6 +346,7 @@ def test_card_names_no_patient_or_image(tmp_path: Path) -> None:
         assert Image.open(io.BytesIO(base64.b64decode(picture))).info == {}
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_real_images_are_shown_on_request(tmp_path: Path, card: SiteReport) -> None:
     real = own_card(tmp_path, Hospital(tmp_path))
     assert "image/png" not in as_html(real)
@@ -353,6 +356,7 @@ def test_real_images_are_shown_on_request(tmp_path: Path, card: SiteReport) -> N
     assert "image/png" not in as_html(card, pictures=False)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_words_of_the_yaml_are_no_markup(tmp_path: Path) -> None:
     words = "<script>alert(1)</script> | [a](b)"
     card = own_card(tmp_path, Hospital(tmp_path), title=words, license=words)

@@ -297,6 +297,7 @@ def later(home: Path) -> tuple[Called, MlflowClient]:
     return study(home, "later"), MlflowClient(*[local_store(home / "later")] * 2)
 
 
+@pytest.mark.slow
 def test_repeated_command_records_once(home: Path, later: tuple[Called, MlflowClient]) -> None:
     def state() -> list[Any]:
         return sorted((run.info.run_id, run.info.end_time) for run in list_runs(later[1]))

@@ -127,7 +127,7 @@ def test_an_interval_that_lacks_says_why() -> None:
 
 def test_perfect_ranking_no_interval_point() -> None:
     """Sums of precisions come to 1 up to rounding only."""
-    for positives in range(2, 31):
+    for positives in (2, 3, LEAST_PATIENTS - 1, LEAST_PATIENTS, 20, 30):
         labels = np.r_[np.ones(positives), np.zeros(30)][:, None]
         scored = Scored(np.linspace(1, 0, len(labels))[:, None], labels, np.arange(len(labels)), ["edema"])
         result = summarize(scored, "frontal-image", Intervals(resamples=50))

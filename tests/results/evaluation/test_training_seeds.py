@@ -150,6 +150,7 @@ def test_false_positives_are_as_announced(
     assert shares[1] > shares[0]
 
 
+@pytest.mark.slow_but("2-0.2", "3-0.0")
 @pytest.mark.parametrize(("seeds", "by_patients"), [(2, 0.2), (3, 0.0), (3, 2.0), (5, 0.2)])
 def test_power_is_that_of_simulated_studies(seeds: int, by_patients: float) -> None:
     """Scores such that the AUC's two parts are known are not needed: the test sees its two variances and d."""

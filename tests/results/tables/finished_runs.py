@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,12 +13,15 @@ from safetensors.numpy import save
 
 from chestfed.core.manifest import Part, write_manifest
 from chestfed.core.provenance import Origin
+from chestfed.results.evaluation import labeled
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.tables.collect import collect, write_results
 from chestfed.results.tables.frames import Row, make_differences
 from chestfed.results.tables.run_folder import FILES, FILES_OF_K, RunFolder
 
 NAMES = ("edema", "atelectasis")
+#: The files of each run that was asked for; None: every run is made anew (`tests.mutation`).
+MADE: dict[str, dict[Path, bytes]] | None = {}
 IMAGES = 120
 PATIENTS = IMAGES * 3 // 4
 
@@ -44,8 +49,37 @@ def write_run(
     """A finished study; `images` shifts the names of that many images, as another test set would.
 
     `compared`: with `significance.csv`; `labels`: of the test set, in place of the usual ones.
-    `reversed_labels`: negative images have the higher scores.
+    `reversed_labels`: negative images have the higher scores. A run is made once; the next like it has the same files.
     """
+    asked: dict[str, Any] = {"seed": seed, "ks": ks, "images": images, "lr": lr, "compared": compared, "labels": labels}
+    asked |= {"reversed_labels": reversed_labels, "digest": digest, "method": method}
+    if MADE is None:
+        return _make_run(folder, **asked)
+    key = repr((asked | {"labels": None if labels is None else labels.tolist()}, labeled.LEAST_PATIENTS))
+    if key not in MADE:
+        with TemporaryDirectory() as place:
+            made = _make_run(Path(place) / "run", **asked)
+            MADE[key] = {path.relative_to(made): path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    for path, content in MADE[key].items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    return folder
+
+
+def _make_run(
+    folder: Path,
+    *,
+    seed: int,
+    ks: tuple[int, ...],
+    images: int,
+    lr: float,
+    compared: bool,
+    labels: np.ndarray | None,
+    reversed_labels: bool,
+    digest: str,
+    method: str,
+) -> Path:
+    """Write the files of `write_run`."""
     usual, patients = labels_and_patients()
     labels = usual if labels is None else labels
     rows = []

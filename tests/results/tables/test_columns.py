@@ -29,6 +29,7 @@ def comparison(tmp_path: Path) -> Path:
     return write_comparison(collect(runs, "Study"), tmp_path)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_methods_named_like_k_are_compared(tmp_path: Path) -> None:
     runs = [RunFolder(write_run(tmp_path / name, method=name, ks=(2,))) for name in ("K=a", "K=b")]
     results = collect(runs, "Two methods")

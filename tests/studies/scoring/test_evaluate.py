@@ -259,7 +259,7 @@ def test_k_or_network_of_another_is_refused(tmp_path: Path) -> None:
         open_scorer(program, Declared(network="small"), MACHINE)
 
 
-@pytest.mark.slow_but("frontal-image", "study-max")
+@pytest.mark.slow_but("study-max")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_numbers_can_be_computed_again(protocol: Protocol, home: Path, site: SiteTable, tmp_path: Path) -> None:
     evaluation = score(open_scorer(str(write_program(tmp_path / "m.onnx")), ORDER, MACHINE), site, home, protocol)

@@ -162,6 +162,7 @@ def test_percentages_are_ranked_as_scores(home: Path, site: SiteTable, tmp_path:
     assert json.loads((tmp_path / "out" / "evaluation.json").read_text())["model"]["output"] == "scores"
 
 
+@pytest.mark.slow_but("logits")
 @pytest.mark.parametrize("output", ["logits", "scores"])
 def test_large_outputs_can_be_computed_again(output: Output, home: Path, site: SiteTable, tmp_path: Path) -> None:
     evaluation = score(Pooling(5000.0), site, home, output=output)

@@ -50,6 +50,7 @@ def evaluate(
     return json.loads((out / "evaluation.json").read_text()), " ".join(called.out.split())
 
 
+@pytest.mark.slow_but("chexpert-valid")
 @pytest.mark.parametrize(("site", "split"), [("chexpert", "valid"), ("chestxray8", "test")])
 def test_hospital_has_the_aucs_of_its_study(tiny_study: Path, run: Path, tmp_path: Path, site: str, split: str) -> None:
     table = pd.read_csv(run / "hospitals.csv").query("hospital == @site").set_index(["k", "disease"])["auc"]

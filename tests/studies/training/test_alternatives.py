@@ -243,6 +243,7 @@ def test_centralized_pools_the_images() -> None:
         centralized_settings(Federated(), {"algorithm": "fedavg"})
 
 
+@pytest.mark.slow
 def test_the_dry_run_counts_them(home: Path) -> None:
     called = run(home, study("--out", "none", "--dry-run", settings=SETTINGS))
     assert called.code == 0, called.err

@@ -88,6 +88,7 @@ def test_common_set_scored_by_hospital(home: Path, network: FlatModule) -> None:
     assert result.buffers.tolist() == [5.0] * 3 + [9.0] * 3
 
 
+@pytest.mark.slow
 def test_noise_keeps_real_statistics(home: Path) -> None:
     _, data, _ = load_data(home, "k=[1,2]", "sites.1.control=noise")
     client, test = data.clients[1], data.hospitals["chestxray8"]

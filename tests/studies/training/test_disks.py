@@ -40,6 +40,7 @@ def test_folder_name_not_utf8_refused(home: Path) -> None:
     assert "--out" in result.err
 
 
+@pytest.mark.slow_but("1000-1.0 kB---cache")
 @pytest.mark.parametrize(("room", "amount", "option"), [(1_000, "1.0 kB", "--cache"), (2_000_000, "2.0 MB", "--out")])
 def test_too_little_room_is_reported(home: Path, room: int, amount: str, option: str) -> None:
     cache = "cache-of-no-room" if option == "--cache" else "cache"

@@ -89,14 +89,11 @@ VARIANTS = {
 
 @pytest.mark.slow_but(
     "codasca",
-    "mime",
     "local_scgdam",
     "pdmm",
     "fedxl2",
-    "coda within sites",
     "coda_plus top_k adam",
     "ditto 8_bits adam unequal",
-    "fednova unequal drawn",
 )
 @pytest.mark.parametrize(
     ("algorithm", "more"), [*((name, ()) for name in NAMES), *VARIANTS.values()], ids=[*NAMES, *VARIANTS]
@@ -191,11 +188,8 @@ CASES = [
 
 
 @pytest.mark.slow_but(
-    "coda-auc-group",
     "codasca-auc-batch",
-    "fedavg-soap-group",
     "mime-ratio_loss-group",
-    "fedbn-cross_entropy-batch",
     "local_scgdam-compositional_auc-batch",
     "pdmm-cross_entropy-group",
     "fedxl2-pool_partial_auc-group",

@@ -216,6 +216,7 @@ def test_mlflow_has_run_of_seeds(home: Path, summary: Path) -> None:
     assert {"table.csv", "significance.csv"} <= {file.path for file in client.list_artifacts(run.info.run_id)}
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_is_finished(home: Path, alone: Path) -> None:
     called = run(home, command("runs", "--dry-run", "--seeds", "2,3"))
     lines = [line for line in called.out.splitlines() if "finished" in line]

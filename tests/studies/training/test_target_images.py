@@ -92,6 +92,7 @@ def test_all_images_are_the_same_run(folder: Path) -> None:
     assert identify_settings(limit_target(pipeline, 12), machine).digest == identify_settings(pipeline, machine).digest
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_gains_are_within_each_number(folder: Path) -> None:
     (path,) = folder.glob("runs/*comparison-*")
     results = read_comparison(path)
