@@ -1,7 +1,7 @@
 """Rounds of many hospitals at once with a message of seven million numbers, beside Flower's own FedAvg application.
 
     python -m benchmarks.federation                         (20 hospitals, about 20 minutes of two cores)
-    python -m benchmarks.federation --hospitals 3 --rounds 3 --save FILE
+    python -m benchmarks.federation --hospitals 3 --rounds 6 --save FILE
 
 Both take one step of gradient descent on two images per round, with a network of 6,973,405 numbers, over TLS on
 loopback, each hospital with its own key. chestfed runs `federation server`, `federation hospital` for each, and
@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import metadata
@@ -51,7 +51,7 @@ class Processes:
     """Started processes by name, and the largest memory of each with its children, in MiB."""
 
     def __init__(self, home: Path) -> None:
-        self.home, self.peaks = home, dict[str, float]()
+        self.home, self.peaks, self.most = home, dict[str, float](), 0.0
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *words: object, **environment: str) -> None:
@@ -64,9 +64,14 @@ class Processes:
 
     def look(self) -> None:
         """Take in the memory that each has now."""
-        for name, process in self._running.items():
-            held = sum(map(_proportional, _family(process.pid))) / 1024
+        now = self.look_at(self._running)
+        self.most = max(self.most, sum(now))
+        for name, held in zip(self._running, now, strict=True):
             self.peaks[name] = max(self.peaks.get(name, 0.0), held)
+
+    def look_at(self, names: Iterable[str]) -> list[float]:
+        """The memory that each of these has now, in MiB."""
+        return [sum(map(_proportional, _family(self._running[name].pid))) / 1024 for name in names]
 
     def wait(self, name: str, seconds: float) -> None:
         """Until a process ends, which must be without an error."""
@@ -79,7 +84,7 @@ class Processes:
         if self._running[name].returncode:
             raise RuntimeError(f"{name}: {self.read(name)[-2000:]}")
 
-    def wait_for(self, name: str, text: str, seconds: float = 600) -> None:
+    def wait_for(self, name: str, text: str, seconds: float = 900) -> None:
         """Until a process has printed a text."""
         ends = time.monotonic() + seconds
         while text not in self.read(name):
@@ -110,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Measure, print and save."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hospitals", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=PARTS)
     parser.add_argument("--save", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
@@ -158,16 +163,21 @@ def measure_chestfed(processes: Processes, count: int, rounds: int) -> dict[str,
     (home / "wide.yaml").write_text(yaml.safe_dump(pipeline))
     command = (sys.executable, "-m", "chestfed", "federation")
     processes.start("server", *command, "server", folder)
-    for name in names:
+    for number, name in enumerate(names):
         processes.start(name, *command, "hospital", home / name)
+        if number >= AT_A_TIME:
+            processes.wait_for("server", f"{names[number - AT_A_TIME]}: online")
     for name in names:
         processes.wait_for("server", f"{name}: online")
+    idle = processes.look_at(names)
     processes.start("run", *command, "run", home / "wide.yaml", "--federation", folder, "--no-tracking")
     processes.wait("run", 7200)
     log = [json.loads(line) for line in (home / names[0] / "state" / "hospital.log").read_text().splitlines()]
     times = [datetime.fromisoformat(line["time"]).timestamp() for line in log if line.get("record") == "Work"]
-    sent = sum(line["sent"] for line in log if line.get("record") == "Work") / len(times) / 1e6
-    return _describe(processes, names, times, ("server", "run")) | {"megabytes up per round": round(sent, 1)}
+    received, sent = (
+        sum(line[way] for line in log if line.get("record") == "Work") / len(times) for way in ("received", "sent")
+    )
+    return _describe(processes, names, times, ("server", "run"), idle, (received, sent))
 
 
 def measure_flower(processes: Processes, count: int, rounds: int) -> dict[str, Any]:
@@ -193,6 +203,9 @@ def measure_flower(processes: Processes, count: int, rounds: int) -> dict[str, A
         node = ("--superlink", f"localhost:{port}", "--root-certificates", authority, "--port", _free_port())
         node = (*node, "--auth-supernode-private-key", home / name / "node.key")
         processes.start(name, TOOLS / "flower-supernode", *node, **place)
+    for name in names:
+        processes.wait_for(name, "SuperNode ID")
+    idle = processes.look_at(names)
     settings = f"rounds={rounds} hospitals={count}"
     processes.start("run", TOOLS / "flwr", "run", APP, "wide", "--stream", "--run-config", settings, **place)
     ends = time.monotonic() + 7200
@@ -203,22 +216,35 @@ def measure_flower(processes: Processes, count: int, rounds: int) -> dict[str, A
         time.sleep(2)
     lines = (processes.read("server") + processes.read("run")).splitlines()
     marks = {line.split("ROUND ")[1].split()[0]: float(line.split()[-1]) for line in lines if "ROUND " in line}
-    return _describe(processes, names, sorted(marks.values()), ("server",))
+    ways = next(line.split("BYTES ")[1].split() for line in lines if "BYTES " in line)
+    return _describe(processes, names, sorted(marks.values()), ("server",), idle, tuple(map(float, ways)))
 
 
 PARTS = {"chestfed": measure_chestfed, "Flower's FedAvg": measure_flower}
 WIDE = "benchmarks.federation_parts.wide"
+#: Hospitals of chestfed that start at a time.
+AT_A_TIME = 3
 
 
-def _describe(processes: Processes, names: list[str], times: list[float], server: tuple[str, ...]) -> dict[str, Any]:
-    """Seconds of a round, in all and per hospital, and memory in MiB."""
+def _describe(
+    processes: Processes,
+    names: list[str],
+    times: list[float],
+    server: tuple[str, ...],
+    idle: list[float],
+    ways: tuple[float, ...],
+) -> dict[str, Any]:
+    """Seconds of a round, in all and per hospital, memory in MiB, and the payload of a round, down and up."""
     seconds = statistics.median(after - before for before, after in pairwise(times[1:]))
     held = [processes.peaks[name] for name in names]
     return {
         "seconds per round": round(seconds, 2),
         "seconds per round and hospital": round(seconds / len(names), 2),
+        "MB per round and hospital, down and up": [round(bytes_ / 1e6, 1) for bytes_ in ways],
+        "MiB of an idle hospital, median": round(statistics.median(idle)),
         "MiB of a hospital, median and largest": [round(statistics.median(held)), round(max(held))],
         "MiB of the server": round(sum(processes.peaks[name] for name in server)),
+        "MiB of all at once": round(processes.most),
         "load after": round(os.getloadavg()[0], 1),
     }
 

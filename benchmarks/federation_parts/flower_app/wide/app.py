@@ -39,10 +39,17 @@ def train(message: Message, context: Context) -> Message:
 class Timed(FedAvg):
     """Prints when each round begins."""
 
-    def configure_train(self, server_round, *arguments, **more):
+    def configure_train(self, server_round, arrays, *arguments, **more):
         """See `FedAvg`."""
         print(f"ROUND {server_round} {time.time()}", flush=True)
-        return super().configure_train(server_round, *arguments, **more)
+        self.down = arrays.count_bytes()
+        return super().configure_train(server_round, arrays, *arguments, **more)
+
+    def aggregate_train(self, server_round, replies):
+        """See `FedAvg`; prints the bytes of the arrays, down and up, of one node."""
+        replies = list(replies)
+        print(f"BYTES {self.down} {replies[0].content['arrays'].count_bytes()}", flush=True)
+        return super().aggregate_train(server_round, replies)
 
 
 @server.main()

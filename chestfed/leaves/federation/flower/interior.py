@@ -41,7 +41,6 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 
 from chestfed._version import __version__
-from chestfed.leaves.federation.parcels import Undelivered
 
 #: Seconds in which a further part of a message must come, to a hospital from its node, or to a study; and the longest
 #: between two tries for one.
@@ -226,6 +225,8 @@ def limit_patience(client: Any, seconds: float) -> None:
     server's side if a hospital ends while it sends. Between two tries for a part Flower waits `BETWEEN` at most: after
     a longer time another message is pulled.
     """
+    from chestfed.leaves.federation.parcels import Undelivered  # with PyTorch, which a node does without
+
     pull, moved, asked = client.PullObject, time.monotonic(), 0.0
 
     def pull_in_time(request: object) -> Any:

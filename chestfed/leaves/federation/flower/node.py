@@ -17,9 +17,10 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import SupportsIndex
+from typing import TYPE_CHECKING, SupportsIndex
 
-from chestfed.leaves.federation.settings import Hospital
+if TYPE_CHECKING:  # the child, of which a hospital has one, holds neither PyTorch nor pandas
+    from chestfed.leaves.federation.settings import Hospital
 
 #: Most seconds between two looks for messages or two tries to connect, and between two signs of life, of which the
 #: server misses two before it takes the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that
@@ -27,6 +28,8 @@ from chestfed.leaves.federation.settings import Hospital
 LOOK, SIGN_OF_LIFE = 1.0, 15
 #: Exit status of a node that has lost a message on the way.
 LOST = 3
+#: Memory of a message goes back to the system at once (glibc): one that only carries does not need it again soon.
+LEAN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1000000"}
 #: Nothing is sent to Flower's makers, and no release is looked up.
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -60,7 +63,7 @@ class Node:
         if self._process is None or ended is not None:
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    self._command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **QUIET}
+                    self._command, stdout=log, stderr=subprocess.STDOUT, env={**LEAN, **os.environ, **QUIET}
                 )
         return ended
 

@@ -73,5 +73,5 @@ def _arrays(numbers: Mapping[str, Array], sender: str) -> dict[str, np.ndarray]:
                 f"{sender} announced {array.shape[0]} numbers of {kind} and sent {len(array.data)} bytes",
                 kind="foreign numbers",
             )
-        arrays[kind] = np.frombuffer(array.data, dtype.newbyteorder("<")).astype(dtype)
+        arrays[kind] = np.frombuffer(array.data, dtype.newbyteorder("<")).astype(dtype, copy=False)
     return arrays
