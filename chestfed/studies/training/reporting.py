@@ -134,7 +134,8 @@ class StepReporter(Reporter):
         self.progressed(f"decoding {site}", done, total, unit="image")
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
-        self.progressed("stage 1: cross-entropy", step, steps, f"loss {loss:.3f}", "batch")
+        if steps:  # none with `pretrain.epochs: 0`
+            self.progressed("stage 1: cross-entropy", step, steps, f"loss {loss:.3f}", "batch")
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
         scored = [entry["mean_auc"] for entry in history if entry.get("mean_auc") is not None]

@@ -65,6 +65,7 @@ def test_bars_have_units_and_second_passes() -> None:
             bars.decoding("st-anne", 2400, 2400)
         clock.now += 31
         bars.pretraining(50, 100, 0.5)
+        bars.pretraining(0, 0, float("nan"))  # `pretrain.epochs: 0`
     first = [
         "decoding st-anne: image 1,200 of 2,400, 0:31 elapsed, 0:31 left",
         "decoding st-anne: image 2,400 of 2,400, 0:31 elapsed",

@@ -525,6 +525,14 @@ def test_node_ends_with_its_main_thread() -> None:
     assert b"an error of TLS" in ended.stderr
 
 
+def test_node_holds_no_training_code() -> None:
+    """Twenty hospitals on one machine: their nodes carry messages, for which PyTorch is 270 MiB too many."""
+    program = "import sys, chestfed.leaves.federation.flower.interior, chestfed.leaves.federation.flower.node\n"
+    program += "import flwr.supernode.cli\nprint(sorted({'torch', 'pandas', 'cv2', 'pyarrow'} & set(sys.modules)))"
+    ended = subprocess.run([sys.executable, "-c", program], timeout=300, capture_output=True, check=True, text=True)
+    assert ended.stdout.strip() == "[]"
+
+
 LOSING = """
 import logging, signal, sys
 from chestfed.leaves.federation.flower import interior, node

@@ -160,13 +160,8 @@ def answer_messages(
             except Undelivered as error:
                 logging.getLogger("chestfed.hospital").warning("an answer was not delivered: %s", error)
             answered = time.monotonic()
-            _release_memory()
-
-
-def _release_memory() -> None:
-    """Give back what a message took: the C library (glibc) would keep some hundred MiB of it for the next."""
-    with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
+            with suppress(OSError, AttributeError, TypeError):  # glibc would keep what the message took for the next
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 def _take(tasks: TaskList) -> str | None:

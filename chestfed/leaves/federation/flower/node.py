@@ -54,7 +54,6 @@ class Node:
         ]
         self._log = hospital.path("state") / "node.log"
         self._log.parent.mkdir(parents=True, exist_ok=True)
-        self.log_name = self._log.name
         self._process: subprocess.Popen[bytes] | None = None
 
     def keep_alive(self) -> int | None:
