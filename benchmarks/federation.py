@@ -217,8 +217,8 @@ def measure_flower(processes: Processes, count: int, rounds: int) -> dict[str, A
         processes.look()
         time.sleep(2)
     lines = (processes.read("server") + processes.read("run")).splitlines()
-    marks = {line.split("ROUND ")[1].split()[0]: float(line.split()[-1]) for line in lines if "ROUND " in line}
-    ways = next(line.split("BYTES ")[1].split() for line in lines if "BYTES " in line)
+    marks = {line.split("ROUND ")[1].split()[0]: float(line.split()[-1]) for line in lines if line.startswith("ROUND ")}
+    ways = next(line.split()[1:] for line in lines if line.startswith("BYTES "))
     return _describe(processes, names, sorted(marks.values()), ("server",), idle, tuple(map(float, ways)))
 
 
