@@ -143,13 +143,9 @@ def _log_plainly() -> None:
     """Lines with a time and without colors; of Flower's log only warnings."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S%z"))
-    for name, level in (
-        ("chestfed.leaves.federation", logging.INFO),
-        ("flwr", logging.WARNING),
-        ("uvicorn", logging.WARNING),
-    ):
+    for name in ("chestfed.leaves.federation", "flwr", "uvicorn"):
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
-        log.setLevel(level)
+        log.setLevel(logging.INFO if name.startswith("chestfed") else logging.WARNING)
     for name in ("chestfed.leaves.federation.strangers", "uvicorn.error", "asyncio"):  # what anybody can cause
         logging.getLogger(name).addFilter(Hourly())

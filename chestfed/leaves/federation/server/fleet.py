@@ -42,7 +42,7 @@ class HospitalFleet(Fleet):
         return self._present
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
-        enough = self._enough(len(requests), enough)
+        enough = None if enough is None else min(len(requests), max(enough, self._faults.least_hospitals))
         questions = {self.names[number]: self._question(number, request) for number, request in requests.items()}
         work = {self.names[number]: request for number, request in requests.items() if isinstance(request, Work)}
 
@@ -52,9 +52,6 @@ class HospitalFleet(Fleet):
 
         answers = self._conversation.ask(questions, judge if work else None, enough)
         return {number: answers[self.names[number]] for number in requests if self.names[number] in answers}
-
-    def _enough(self, asked: int, enough: int | None) -> int | None:
-        return None if enough is None else min(asked, max(enough, self._faults.least_hospitals))
 
     def exported(self, turns: Sequence[int], name: str) -> dict[str, Tensor]:
         """Nothing: each hospital keeps its own, by turn."""
