@@ -430,6 +430,31 @@ def test_full_disk_tears_no_other_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert "line 2 was begun and not ended" in json.loads(file.read_text().splitlines()[1])["text"]
 
 
+@pytest.mark.parametrize(
+    "block", [Path.mkdir, lambda file: file.symlink_to("/dev/full")], ids=["a folder", "a full disk"]
+)
+def test_no_line_means_no_answer(tmp_path: Path, block: Callable[[Path], object]) -> None:
+    """While the log cannot be written nothing leaves; once it can, the hospital goes on with the next line."""
+    if os.name == "nt":
+        pytest.skip("Windows has no such file, and lets nobody move the log away")
+    hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    log, asked = open_log(hospital), greeting(pipeline())
+    participant, file = Participant(hospital, lambda text: None), hospital.path("state") / "hospital.log"
+    replies = [participant(asked).values]
+    file.rename(file.with_name("kept"))
+    block(file)
+    replies += [participant(asked).values for _ in range(2)]
+    assert all(reply["refused"].startswith("the hospital cannot write to its disk") for reply in replies[1:])
+    assert not any("device" in reply for reply in replies[1:])
+    file.rmdir() if file.is_dir() else file.unlink()
+    file.with_name("kept").rename(file)
+    replies.append(participant(asked).values)
+    log.handlers.pop().close()
+    assert "refused" not in replies[3]
+    found = audit(file.parent, [tuple(reply["log"]) for reply in replies])
+    assert (found.problems, found.lines) == ([], 2)
+
+
 def test_damaged_end_of_the_log_stays(tmp_path: Path) -> None:
     file = write_log(tmp_path, ["a b", "b c"])
     file.write_text(file.read_text().splitlines()[0] + "\nedited\n")

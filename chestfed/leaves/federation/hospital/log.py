@@ -87,19 +87,20 @@ class Chain(logging.Handler):
     A full file is renamed to `hospital.log.1`, the next one to `hospital.log.2`; none is ever removed. Requests of
     no study that was agreed upon, and of one those that are neither answered nor counted, or that make ready and
     compute nothing, are written down a hundred times an hour each, then counted: at the end of the hour, and when the
-    log is closed. A line that was begun and not ended is replaced by one that says so.
+    log is closed. A line that was begun and not ended is replaced by one that says so. `failure` is why the last record
+    could not be written.
     """
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self.file, self.number, self.head, self._torn = folder / LOG, 0, "", b""
+        self.file, self.number, self.head = folder / LOG, 0, ""
+        self.failure: OSError | None = None
+        self._is_whole = False  # whether the file is known to end with a line
         self._allowances = {
             kind: Allowance() for kind in ("of no study", "not answered", "answered, to greet or begin")
         }
         for file in reversed([file for file in list_files(folder) if file.exists() and file.stat().st_size]):
-            last, torn = _read_end(file)
-            if file == self.file:
-                self._torn = torn
+            last, _ = _read_end(file)
             if last is not None:
                 self.number, self.head = last
                 break
@@ -121,6 +122,7 @@ class Chain(logging.Handler):
         if record.exc_info:
             places = traceback.format_tb(record.exc_info[2])  # without the error's text, which may name files
             entry["traceback"] = "".join(places)[-LONGEST:]
+        self.failure = None
         self.flush()
         if self._is_written(entry):
             self._write({key: _cut(value) for key, value in entry.items()})
@@ -141,16 +143,17 @@ class Chain(logging.Handler):
     def _write(self, entry: dict[str, Any]) -> None:
         """Add a line, after one that says what became of a torn one; a full disk is reported in one line."""
         try:
-            if self._torn:
-                torn, self._torn = self._torn, b""
+            torn = b"" if self._is_whole or not self.file.exists() else _read_end(self.file)[1]
+            self._is_whole = False
+            if torn:
                 os.truncate(self.file, self.file.stat().st_size - len(torn))
                 text = f"line {self.number + 1} was begun and not ended, by a kill, without power or on a full disk: "
                 self._add({"time": entry["time"], "text": _cut(text + torn.decode(errors="replace"))})
             self._add(entry)
+            self._is_whole = True
         except OSError as error:
+            self.failure = error
             sys.stderr.write(f"{self.file}: cannot be written: {error}\n")
-            with suppress(OSError):
-                self._torn = _read_end(self.file)[1]
 
     def _add(self, entry: dict[str, Any]) -> None:
         if self.file.exists() and self.file.stat().st_size > FILE_BYTES:
@@ -209,12 +212,9 @@ def open_log(hospital: Hospital) -> logging.Logger:
     return log
 
 
-def head_of(log: logging.Logger) -> list[int | str] | None:
-    """Number and hash of the last line of an open log."""
-    for handler in log.handlers:
-        if isinstance(handler, Chain):
-            return [handler.number, handler.head]
-    return None
+def chain_of(log: logging.Logger) -> Chain | None:
+    """The file of an open log."""
+    return next((handler for handler in log.handlers if isinstance(handler, Chain)), None)
 
 
 def is_head(value: object) -> bool:

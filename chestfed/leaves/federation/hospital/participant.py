@@ -39,7 +39,7 @@ from chestfed.leaves.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
-from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, hash_parcel, head_of, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.log import DIGEST, chain_of, fields_of, hash_parcel, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
 from chestfed.leaves.federation.hospital.plan import is_round
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
@@ -75,7 +75,7 @@ class Participant:
         self._log = hospital_log(hospital)
 
     def __call__(self, question: Parcel | WireError) -> Parcel:
-        """The reply to what has come; a refusal says so in words and never raises. Both are logged."""
+        """The reply to what has come; a refusal says so in words and never raises. Without its line none leaves."""
         given = question.values if isinstance(question, Parcel) else {}
         nonce, kind = str(given.get("nonce", "")), str(given.get("kind", ""))
         started, outcome = time.monotonic(), "answered"
@@ -108,8 +108,14 @@ class Participant:
             if counted := study.usage.end(study.folder, seconds=seconds, sent=reply.size):
                 entry["counted"] = counted
         self._log.info(entry)
-        head = head_of(self._log)  # of the line above: what the server has seen cannot be removed unnoticed
-        return reply if head is None else Parcel(reply.values | {"log": head}, reply.packed)
+        chain = chain_of(self._log)
+        if chain is None:
+            return reply
+        if chain.failure is not None:
+            told = _hide_details(NotWrittenError("", chain.failure))
+            reply = Parcel({"refused": told, "nonce": nonce, "kind": kind})
+        # the number and hash of the line above: what the server has seen cannot be removed unnoticed
+        return Parcel(reply.values | {"log": [chain.number, chain.head]}, reply.packed)
 
     def _show_hourly(self, text: str) -> bool:
         """Show what any request can cause, so often in an hour; whether it was shown."""
