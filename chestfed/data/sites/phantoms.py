@@ -17,8 +17,6 @@ from chestfed.data.images.place import BESIDE
 
 #: The file in a folder of phantoms that holds the digest.
 MARKER: Final = "SYNTHETIC.txt"
-#: Files of these endings are listed with their sizes; of all others the content counts: they hold names and labels.
-_PICTURES: Final = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
 _DIGEST: Final = re.compile(r"^digest: ([1-9]\d*) files, ([0-9a-f]{32})$", re.MULTILINE)
 #: Files that a system adds to folders; any other hidden file counts.
 _OF_THE_SYSTEM: Final = (".DS_Store", ".directory")
@@ -70,8 +68,6 @@ def _list_files(folder: Path) -> Iterator[str]:
 def _digest(folder: Path, files: list[str]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name in files:
-        path = folder / name
-        is_picture = path.suffix.lower() in _PICTURES
-        content = str(path.stat().st_size).encode() if is_picture else path.read_bytes()
+        content = (folder / name).read_bytes()
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
     return digest.hexdigest()

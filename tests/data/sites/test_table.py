@@ -140,6 +140,16 @@ def test_phantoms_are_known_by_their_digest(tmp_path: Path, tiny_hospitals: Path
         assert not open_site(config, tmp_path / change).phantoms
 
 
+def test_other_pictures_are_no_phantoms(tmp_path: Path, tiny_hospitals: Path) -> None:
+    """Of the same names and sizes: uncompressed DICOM of one detector has one size."""
+    name = "synthetic-chestxray8"
+    shutil.copytree(tiny_hospitals / name, tmp_path / name)
+    assert is_phantoms(tmp_path / name)
+    picture = next((tmp_path / name).rglob("*.png"))
+    picture.write_bytes(bytes(picture.stat().st_size))
+    assert not is_phantoms(tmp_path / name)
+
+
 def test_cache_leaves_phantoms_what_they_are(tmp_path: Path) -> None:
     """The cache is beside a site's root, which may be the folder of the images alone."""
     root = tmp_path / "images"
