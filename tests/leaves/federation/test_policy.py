@@ -384,11 +384,20 @@ def test_changed_log_is_reported(tmp_path: Path, change: Callable[[list[str]], l
     file = write_log(tmp_path, ["a b", "b c", "c d", "d e"])
     before = audit(file.parent)
     assert (before.problems, before.lines) == ([], 4)
-    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n")
+    file.write_text("\n".join(change(file.read_text().splitlines())) + "\n", newline="\n")
     write_log(tmp_path, ["after"], (4, before.head))  # the hospital goes on, and the server greets it
     problems = audit(file.parent).problems
     assert bool(problems) == bool(problem)
     assert problem in "\n".join(problems)
+
+
+@pytest.mark.parametrize("ending", [b"\r\n", b"\r"])
+def test_changed_line_ends_are_reported(tmp_path: Path, ending: bytes) -> None:
+    file = write_log(tmp_path, ["a b", "b c"])
+    lines = file.read_bytes()
+    for count in (1, -1):
+        file.write_bytes(lines.replace(b"\n", ending, count))
+        assert audit(file.parent).problems
 
 
 @pytest.mark.parametrize("left", [1, 2, 0])

@@ -108,7 +108,8 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     studies, problems, known = dict[str, StudyAudit](), list[str](), dict[int, str]()
     claims, number, head, missed = [*seen], 0, "", Counter[str]()
     for file in files:
-        *texts, torn = file.read_text(encoding="utf-8", errors="replace").split("\n")
+        # bytes: reading as text takes CR, and CR LF, for the end of a line too
+        *texts, torn = file.read_bytes().decode(errors="replace").split("\n")
         for place, text in enumerate(texts, start=1):
             try:
                 entry = json.loads(text)

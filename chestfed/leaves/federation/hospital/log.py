@@ -161,7 +161,7 @@ class Chain(logging.Handler):
             self.file.rename(self.file.with_name(f"{LOG}.{max(full, default=0) + 1}"))
         line = {"line": self.number + 1, **entry}
         chain = link(self.head, line)
-        with self.file.open("a", encoding="utf-8") as file:
+        with self.file.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps({**line, "chain": chain}) + "\n")
         self.number, self.head = self.number + 1, chain
 
