@@ -212,7 +212,7 @@ def open_log(hospital: Hospital) -> logging.Logger:
     return log
 
 
-def chain_of(log: logging.Logger) -> Chain | None:
+def file_of(log: logging.Logger) -> Chain | None:
     """The file of an open log."""
     return next((handler for handler in log.handlers if isinstance(handler, Chain)), None)
 

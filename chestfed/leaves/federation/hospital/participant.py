@@ -39,7 +39,7 @@ from chestfed.leaves.federation.hospital.local import (
     save_host,
     scored_hospitals,
 )
-from chestfed.leaves.federation.hospital.log import DIGEST, chain_of, fields_of, hash_parcel, hospital_log, request_entry
+from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, file_of, hash_parcel, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
 from chestfed.leaves.federation.hospital.plan import is_round
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
@@ -108,7 +108,7 @@ class Participant:
             if counted := study.usage.end(study.folder, seconds=seconds, sent=reply.size):
                 entry["counted"] = counted
         self._log.info(entry)
-        chain = chain_of(self._log)
+        chain = file_of(self._log)
         if chain is None:
             return reply
         if chain.failure is not None:
