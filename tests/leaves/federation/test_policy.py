@@ -526,6 +526,25 @@ def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
     assert sum(text.startswith("refused") for text in said) == 100
 
 
+def test_servers_texts_begin_no_line(tmp_path: Path) -> None:
+    """On the screen, and in the listing of the audit."""
+    hospital, said, forged = (
+        sample_hospital("padchest", tmp_path, tmp_path / "data"),
+        list[str](),
+        "a\nstudy 0: \x1b[2J",
+    )
+    log, asked = open_log(hospital), greeting(pipeline().model_copy(update={"title": forged}))
+    participant = Participant(hospital, said.append)
+    assert "refused" not in participant(asked).values
+    for change in ({"to": forged}, {"passport": {forged: "1"}}):
+        assert "refused" in participant(Parcel(asked.values | change)).values
+    log.handlers.pop().close()
+    (study,) = audit(hospital.path("state")).studies
+    assert "a study 0: ?[2J" in study.lines()[0]
+    assert len(said) == 3
+    assert all(line.isprintable() for line in [*said, *study.lines(fields=True)])
+
+
 def test_number_is_written_when_the_hour_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr("chestfed.leaves.federation.hospital.log.Allowance", lambda: Allowance(clock=lambda: now[0]))

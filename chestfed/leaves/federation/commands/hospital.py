@@ -129,6 +129,7 @@ def federation_audit(
         chestfed federation audit anne
     """
     from chestfed.leaves.federation.hospital.audit import audit
+    from chestfed.leaves.federation.parcels import shown_in_line
     from chestfed.leaves.federation.settings import read_hospital
 
     number, _, chain = (head or "").partition(":")
@@ -147,10 +148,10 @@ def federation_audit(
         for line in study.lines(fields=fields):
             say(console, line)
     for kind, count in found.missed.items():
-        say(console, f"without a line of their own: {count:,} requests {kind}")
+        say(console, f"without a line of their own: {count:,} requests {shown_in_line(kind)}")
     for problem in found.problems:
         say(console, problem, "red")
     say(console, f"{found.lines:,} lines, {'NOT one chain' if found.problems else 'one chain'}; {compared}")
-    say(console, f"last line {found.lines}:{found.head}")
+    say(console, f"last line {found.lines}:{shown_in_line(found.head)}")
     if found.problems:
         raise typer.Exit(1)

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from chestfed.core.errors import ChestfedError
+from chestfed.leaves.federation.parcels import shown_in_line
 
 LOG = "hospital.log"
 
@@ -56,7 +57,7 @@ class StudyAudit:
         """As sentences; with `fields` also what left, by request and name."""
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.requests.items())
         rounds = ", ".join(f"{count} with K={k}" for k, count in sorted(self.rounds.items())) or "none"
-        return [
+        lines = [
             f"study {self.study}: {self.title or 'not agreed upon'}",
             f"  from {self.first} to {self.last}; requests: {kinds}",
             f"  local rounds answered: {rounds}",
@@ -64,6 +65,7 @@ class StudyAudit:
             *(f"  not answered {count} times: {reason}" for reason, count in self.unanswered.most_common()),
             *(f"  left {count} times: {name}" for name, count in self.fields.items() if fields),
         ]
+        return list(map(shown_in_line, lines))
 
 
 @dataclass

@@ -44,7 +44,16 @@ from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, 
 from chestfed.leaves.federation.hospital.plan import is_round
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_code, read_members, read_request
-from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Parcel, Refused, hash_request, sanitize
+from chestfed.leaves.federation.parcels import (
+    LATER,
+    UNKNOWN,
+    Later,
+    Parcel,
+    Refused,
+    hash_request,
+    sanitize,
+    shown_in_line,
+)
 from chestfed.leaves.federation.records import Beginning, Network, Scores, plain_row, with_nan
 from chestfed.leaves.federation.settings import Hospital
 from chestfed.studies.experiment.device import prepare_machine
@@ -89,14 +98,14 @@ class Participant:
             answer = Parcel({"refused": f"{LATER}{sanitize(error)}"})
             if self._waits_for != str(error):
                 self._waits_for = str(error)
-                self._show_hourly(f"waits: {sanitize(error)}")
+                self._show_hourly(f"waits: {shown_in_line(error)}")
         except ChestfedError as error:
             told = sanitize(_hide_details(error))
             outcome, answer = f"refused: {told}", Parcel({"refused": told})
-            self._show_hourly(f"refused {ascii(kind)[:40]}: {sanitize(error)}")
+            self._show_hourly(f"refused {ascii(kind)[:40]}: {shown_in_line(error)}")
         except Exception as error:  # whatever the server sends, the hospital goes on
             outcome = f"failed: {type(error).__name__}"
-            if self._show_hourly(f"failed at {ascii(kind)[:40]}: {type(error).__name__}: {sanitize(error)}"):
+            if self._show_hourly(f"failed at {ascii(kind)[:40]}: {type(error).__name__}: {shown_in_line(error)}"):
                 self._log.exception("a question of kind %s", ascii(kind)[:40])
             answer = Parcel({"refused": f"{type(error).__name__} at the hospital; its own screen says more"})
         reply = Parcel(answer.values | {"nonce": nonce, "kind": kind}, answer.packed)
@@ -207,7 +216,7 @@ class Participant:
             write_text(folder / "pipeline.yaml", text)
             about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
             self._studies = {digest: Study(pipeline, *about, usage, code)}  # one at a time
-            self._say(f"agreed on study {digest}: {sanitize(pipeline.title)}")
+            self._say(f"agreed on study {digest}: {shown_in_line(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
 
