@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError, TrainingError
+from chestfed.learning.engines.messages.wire import Packed
 from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.hospital.audit import audit
@@ -543,6 +544,22 @@ def test_servers_texts_begin_no_line(tmp_path: Path) -> None:
     assert "a study 0: ?[2J" in study.lines()[0]
     assert len(said) == 3
     assert all(line.isprintable() for line in [*said, *study.lines(fields=True)])
+
+
+def test_servers_numbers_are_bounded_in_a_line(tmp_path: Path) -> None:
+    hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
+    log, asked, huge = open_log(hospital), greeting(pipeline()), 10**4000
+    header = f'{{"record": "Work", "plain": {{"after": {huge}}}, "tensors": []}}'
+    participant = Participant(hospital, lambda text: None)
+    participant(Parcel(asked.values | {"k": huge, "log": [huge, "0" * 64]}))
+    participant(Parcel(asked.values | {"k": 3, "log": [1, "0" * 64]}))
+    participant(Parcel({"kind": "ask", "to": "padchest", "k": -huge}, Packed(header.encode(), {})))
+    log.handlers.pop().close()
+    lines = (hospital.path("state") / "hospital.log").read_text().splitlines()
+    assert max(map(len, lines)) < 1024
+    assert [json.loads(line).get("k") for line in lines] == [None, 3, None]
+    assert [json.loads(line).get("seen") for line in lines] == [None, [1, "0" * 64], None]
+    assert [json.loads(line).get("turn") for line in lines] == [None] * 3
 
 
 def test_number_is_written_when_the_hour_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

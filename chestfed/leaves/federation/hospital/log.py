@@ -28,8 +28,9 @@ _READY = ("greet", "begin")
 #: Patterns of a study's digest and a record's name, as the log quotes them from a question.
 DIGEST, _RECORD = re.compile("[0-9a-f]{64}"), re.compile("[A-Za-z]{1,20}")
 
-#: Characters of a text in a line, fields of an answer that it names, and bytes of a file.
-LONGEST, MOST_FIELDS, FILE_BYTES = 500, 40, 1_000_000
+#: Characters of a text in a line, a number there that a server chose, fields of an answer that it names, and bytes of a
+#: file.
+LONGEST, LARGEST, MOST_FIELDS, FILE_BYTES = 500, 10**9, 40, 1_000_000
 _TIME = "%Y-%m-%dT%H:%M:%S%z"
 
 
@@ -48,7 +49,7 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
     entry = {
         "request": kind if isinstance(kind, str) and kind in KINDS else "unknown",
         "study": study if isinstance(study, str) and DIGEST.fullmatch(study) else None,
-        "k": k if type(k) is int else None,
+        "k": k if _is_number(k) else None,
         "test": test if test in ("own", "study") else None,
         "received": question.size,
         "question": hash_parcel(question),
@@ -60,7 +61,7 @@ def request_entry(question: Parcel | WireError) -> dict[str, Any]:
             turn = plain.get("after")
             entry |= {
                 "record": record if _RECORD.fullmatch(record) else None,
-                "turn": turn if type(turn) is int else None,
+                "turn": turn if _is_number(turn) else None,
             }
     return {key: value for key, value in entry.items() if value is not None}
 
@@ -222,4 +223,8 @@ def is_head(value: object) -> bool:
     if not isinstance(value, list | tuple) or len(value) != 2:
         return False
     number, chain = value
-    return type(number) is int and isinstance(chain, str) and DIGEST.fullmatch(chain) is not None
+    return _is_number(number) and isinstance(chain, str) and DIGEST.fullmatch(chain) is not None
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
