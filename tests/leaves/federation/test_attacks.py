@@ -90,6 +90,7 @@ PIPELINES: dict[str, tuple[dict[str, Any], str]] = {
     "a pipe below frozen features": (features({"name": "small", "initial_weights": "pipe.pt"}), "missing weights"),
     "a study of others": ({"sites": [{"config": f"other{number}.yaml"} for number in range(5)]}, "not a member"),
     "a hospital twice": ({"sites": [{"config": "padchest.yaml"}] * 2, "k": [2]}, "not for a federation"),
+    "a title of 200,000 characters": ({"title": "x" * 200_000}, "long pipeline"),
     "several clients here": ({"sites": [{"config": "padchest.yaml", "clients": 2}], "k": [2]}, "not for a federation"),
 }
 #: Attack -> a question after the greeting, before labels are read, and the kind of the refusal.
@@ -258,6 +259,29 @@ def test_first_weights_are_the_pipelines(home: Path) -> None:
     server = FreeServer(hospital_at(home / "first", data_of(home)), group(FEDAVG, "pretrain.epochs=0"))
     assert server.begin(*NAMES) == ""
     assert "other weights" in server.begin(*NAMES, weights=torch.full_like(server.network.parameters(), 0.123))
+
+
+def test_k_has_one_state_file(home: Path) -> None:
+    """Whatever members the server says it has; that of another K stays."""
+    server = FreeServer(hospital_at(home / "states", data_of(home)), group(FEDAVG))
+    assert server.begin("chexpert", "padchest") == ""
+    folder = server.hospital.path("state") / server.study
+    (folder / "k30.safetensors").touch()
+    for members in (NAMES, NAMES[1:], ("chexpert", "padchest")):
+        assert server.begin(*members) == ""
+        assert len({*folder.glob("k3*.safetensors")}) == 2
+
+
+def test_number_of_studies_is_bounded(home: Path) -> None:
+    """Without an approval a server can name one for each seed."""
+    server = FreeServer(hospital_at(home / "many", data_of(home), most_studies=1), group(FEDAVG))
+    state = server.hospital.path("state")
+    assert server.greet() == ""
+    others = FreeServer(server.hospital, group(FEDAVG, "seed=7"))
+    assert "most_studies" in others.greet()
+    assert not (state / others.study).exists()
+    server.start_hospital()
+    assert server.greet() == ""
 
 
 def test_error_is_an_answer_that_counts(home: Path) -> None:

@@ -302,6 +302,8 @@ class Participant:
         history = plan.History.of(restore_host(host, file, cohort, study.network), root)
         shapes = cohort.shapes(*sizes, number)
         study.stage_2 = StageTwo(k, host, shapes, file, cohort, number, history)
+        for other in {study.folder / f"k{k}.safetensors", *study.folder.glob(f"k{k}-*.safetensors")} - {file}:
+            other.unlink(missing_ok=True)  # of a K with other members, which has ended
         self._say(f"ready for stage 2 with {len(counts)} hospitals, at turn {max(host.snapshots)}")
         return Parcel({})
 
