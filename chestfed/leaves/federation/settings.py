@@ -132,6 +132,9 @@ class Policy(StrictModel):
         ge=1,
         description="models of a study that are scored here in all; null: three times those of the pipeline, and ten",
     )
+    most_studies: int = Field(
+        1000, ge=1, description="studies that have a folder in `state`; move old ones away before there are more"
+    )
     most_hours: float | None = Field(
         None,
         gt=0,

@@ -188,6 +188,7 @@ class Participant:
         with policy.limit_hours(limits, policy.Usage()):  # of frozen features this loads a network
             own = handshake.study_digest(pipeline)
         known, folder = self._studies.get(own), self._hospital.path("state") / own
+        policy.check_studies(limits, folder)
         usage = known.usage if known else policy.Usage.read(folder)
         policy.check_usage(limits, usage, pipeline, place, "greet")
         try:

@@ -26,7 +26,7 @@ from chestfed.core.config import StrictModel
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
 from chestfed.learning.abilities import Can
 from chestfed.leaves.federation import handshake
-from chestfed.leaves.federation.hospital.log import count_logged
+from chestfed.leaves.federation.hospital.log import DIGEST, count_logged
 from chestfed.leaves.federation.hospital.noise import list_unnoised
 from chestfed.leaves.federation.hospital.plan import (
     MORE,
@@ -216,6 +216,14 @@ def check_usage(policy: Policy, usage: Usage, pipeline: Pipeline, place: int, ki
 def _check_time(policy: Policy) -> None:
     if not is_time(policy.times, datetime.datetime.now()):  # noqa: DTZ005
         raise Later(f"the hospital computes at {', '.join(policy.times)} only", kind="time of day")
+
+
+def check_studies(policy: Policy, folder: Path) -> None:
+    """Refuse a new study, with this folder, where as many as the policy allows have folders; raises `Refused`."""
+    if not folder.exists():
+        there = sum(DIGEST.fullmatch(other.name) is not None for other in folder.parent.glob("*"))
+        if there >= policy.most_studies:
+            raise Refused(f"the hospital's policy: most_studies is reached ({there})", kind="too many studies")
 
 
 def check_bytes(policy: Policy, usage: Usage, sent: int) -> None:

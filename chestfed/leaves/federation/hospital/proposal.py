@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import PurePath
 from typing import Any
 
@@ -17,6 +18,8 @@ from chestfed.studies.experiment.pipeline import Pipeline
 
 #: Endings of files of weights: others beside hospital.yaml are the hospital's own, such as its keys.
 WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt")
+#: Characters of a pipeline as JSON: it is written down for each study.
+LONGEST = 100_000
 
 
 def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
@@ -24,6 +27,8 @@ def read_pipeline(given: Any, hospital: Hospital) -> Pipeline:
 
     No file that it names is opened here.
     """
+    if len(json.dumps(given, default=str)) > LONGEST:
+        raise Refused(f"the pipeline has more than {LONGEST:,} characters", kind="long pipeline")
     try:
         with allow_references(hospital.file.plugins):
             pipeline = Pipeline.model_validate(given)
