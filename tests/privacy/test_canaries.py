@@ -178,7 +178,7 @@ def told_to_others(home: Path) -> str:
         (study,) = load_images([read_rows(pipeline, home / "study.yaml", home / DATA)], home / "cache")
     assert study.test is not None
     data = OwnData(study.clients[0], study.test, study)
-    of_test = [data.disclose_test(study.test, scores_stay=stay)[0] for stay in (False, True)]
+    of_test = [data.disclose_test(study.test, 5, scores_stay=stay)[0] for stay in (False, True)]
     text = json.dumps([data.disclose(5, 1)[0], *of_test])
     assert "edema" in text
     return text
