@@ -60,8 +60,16 @@ def signed(key: keys.Key = KEY, seconds: float = 0.0, signer: keys.Key | None = 
 class Called:
     """One request: status and body of the answer, whether the app was reached, how often the body was read."""
 
-    def __init__(self, path: str, headers: dict[str, bytes], body: Body | None = None, *, method: str = "POST") -> None:
-        self.reached, self.read, self.status, self.content = False, 0, 0, b""
+    def __init__(
+        self,
+        path: str,
+        headers: dict[str, bytes],
+        body: Body | None = None,
+        *,
+        method: str = "POST",
+        is_own: Callable[[str, bytes], bool] = lambda name, body: True,
+    ) -> None:
+        self.reached, self.read, self.status, self.content, self._is_own = False, 0, 0, b"", is_own
         asyncio.run(self._call(path, headers, body, method))
 
     async def _call(self, path: str, headers: dict[str, bytes], body: Body | None, method: str) -> None:
@@ -80,7 +88,9 @@ class Called:
 
         members = {keys.public_bytes(KEY.public_key()): "anne"}
         self.cut = list[Any]()
-        gate = Gate(app, "secret", 100, members, seconds=0.05, now=lambda: NOW, cut=self.cut.append)
+        gate = Gate(
+            app, "secret", 100, members, seconds=0.05, now=lambda: NOW, cut=self.cut.append, is_own=self._is_own
+        )
         scope = {"type": "http", "path": path, "method": method, "client": ("10.0.0.1", 1)}
         await gate({**scope, "headers": [(name.encode(), value) for name, value in headers.items()]}, receive, send)
 
@@ -161,6 +171,37 @@ def test_body_ends_in_time_and_size(body: Body) -> None:
     assert called.message == {"type": "http.disconnect"}
     assert called.read <= 2
     assert called.cut == [("10.0.0.1", 1)]
+
+
+def test_answer_for_another_member_is_refused(tmp_path: Path) -> None:
+    """Flower takes it from whoever knows the number of the other's node and of its message."""
+    from flwr.proto.fleet_pb2 import PushMessagesRequest
+
+    from chestfed.leaves.federation.flower.superlink import Roster
+
+    for name in ("anne", "bert"):
+        (tmp_path / "keys").mkdir(exist_ok=True)
+        keys.save_public_key(tmp_path / "keys" / f"{name}.pub", KEY if name == "anne" else STRANGER)
+    nodes: Any = Table()
+    roster = Roster(Federation(tmp_path, FederationFile(federation="test", address="localhost:9443")), nodes)
+    roster.update()
+    anne, bert = PushMessagesRequest(), PushMessagesRequest()
+    anne.messages_list.add().metadata.src_node_id = 1
+    bert.messages_list.add().metadata.src_node_id = 2
+    both = PushMessagesRequest(messages_list=[*anne.messages_list, *bert.messages_list])
+    for request, passes in ((anne, True), (bert, False), (both, False), (None, False)):
+        body = request.SerializeToString() if request else b"no message"
+        parts = [(body[:3], True), (body[3:], False)]
+
+        async def send(parts: list[tuple[bytes, bool]] = parts) -> dict[str, Any]:
+            part, more = parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": more}
+
+        length = {"content-length": b"%d" % len(body)}
+        called = Called("/v1/fleet/push-messages", signed() | length, send, is_own=roster.is_own)
+        assert (called.reached, called.status, called.read) == (passes, 0 if passes else 403, 2)
+        if passes:
+            assert called.message == {"type": "http.request", "body": body[3:], "more_body": False}
 
 
 def test_logged_path_stays_on_its_line(caplog: pytest.LogCaptureFixture) -> None:

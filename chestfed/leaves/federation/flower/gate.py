@@ -26,6 +26,8 @@ from chestfed._version import __version__
 OPERATOR_HEADER = "x-chestfed-operator"
 #: Where a hospital asks whether it is known, and what time it is here.
 HELLO = "/chestfed/hello"
+#: Where a node's answers come; their tensors come elsewhere, and are named by these.
+ANSWERS = "/v1/fleet/push-messages"
 #: Headers of a node, as Flower names them: public key, time, signature; and how far the time may be off, in seconds.
 KEY_HEADER, TIME_HEADER, SIGNATURE_HEADER = "flwr-public-key", "flwr-timestamp", "flwr-signature"
 AHEAD, BEHIND = 5.0, 305.0
@@ -35,7 +37,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_log = logging.getLogger("chestfed.leaves.federation")
+_members = logging.getLogger("chestfed.leaves.federation.members")
 _strangers = logging.getLogger("chestfed.leaves.federation.strangers")
 
 
@@ -61,6 +63,8 @@ class Gate:
         is room for one more.
     cut
         Called with the address and port of a connection that is to end at once, with whatever is still to come.
+    is_own
+        Called with a member's name and the body of its answers: whether they are in its own name.
     """
 
     def __init__(
@@ -76,10 +80,12 @@ class Gate:
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
         admit: Callable[[Any], bool] = lambda client: True,
         cut: Callable[[Any], object] = lambda client: None,
+        is_own: Callable[[str, bytes], bool] = lambda name, body: True,
     ) -> None:
         self._app, self._secret, self._largest = app, secret.encode(), largest
         self._members, self._seconds, self._signed, self._now = members, seconds, signed, now
         self._statuses, self._admit, self._cut = statuses if statuses is not None else {}, admit, cut
+        self._is_own = is_own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -103,7 +109,7 @@ class Gate:
             status = 401 if path.startswith(("/v1/fleet/", HELLO)) else 403
             return await _answer(send, status, self._about(reason=error.reason))
         if path != "/health" and not self._admit(scope.get("client")):
-            _log.warning("refused: a further connection of %s (%s): `largest_clients` are there", name, peer)
+            _members.warning("refused: a further connection of %s (%s): `largest_clients` are there", name, peer)
             return await _answer(send, 503)
         if path == HELLO:
             return await _answer(send, 200, self._about(name=name, status=self._statuses.get(name, "")))
@@ -112,13 +118,16 @@ class Gate:
             return await _answer(send, 405 if wrong else 200)
         length = headers.get("content-length", b"0" if scope["method"] != "POST" else b"")
         if "transfer-encoding" in headers or not length.isdigit():  # beside a transfer encoding a length means nothing
-            _log.warning("refused: a request of %s (%s) without a length", name, peer)
+            _members.warning("refused: a request of %s (%s) without a length", name, peer)
             return await _answer(send, 411)  # Flower always says it
         if int(length) > self._largest:
             text = "refused: a request of %s bytes of %s (%s), more than %d"
-            _log.warning(text, length.decode(), name, peer, self._largest)
+            _members.warning(text, length.decode(), name, peer, self._largest)
             return await _answer(send, 413)
         body = _Body(receive, self._seconds, self._largest, name)
+        if path == ANSWERS and self._signed and not self._is_own(name, await body.read_whole()):
+            _members.warning("refused: an answer of %s (%s) that is not in its own name", name, peer)
+            return await _answer(send, 403)
         await self._app(scope, body.receive, send)
         return body.complete or int(length) == 0
 
@@ -162,24 +171,35 @@ class _Body:
     def __init__(self, receive: Receive, seconds: float, largest: int, name: str) -> None:
         self.complete = False
         self._receive, self._left, self._name = receive, largest, name
+        self._kept = list[MutableMapping[str, Any]]()
         self._loop = asyncio.get_running_loop()
         self._ends = self._loop.time() + seconds
 
     async def receive(self) -> MutableMapping[str, Any]:
         """See ASGI."""
+        if self._kept:
+            return self._kept.pop(0)
         if self.complete:
             return await self._receive()
         try:
             message = await asyncio.wait_for(self._receive(), max(0.0, self._ends - self._loop.time()))
         except TimeoutError:
-            _log.warning("a request of %s did not arrive in time", self._name)
+            _members.warning("a request of %s did not arrive in time", self._name)
             return {"type": "http.disconnect"}
         self._left -= len(message.get("body", b""))
         if self._left < 0:
-            _log.warning("refused: a request of %s is longer than it said", self._name)
+            _members.warning("refused: a request of %s is longer than it said", self._name)
             return {"type": "http.disconnect"}
         self.complete = not message.get("more_body", False)
         return message
+
+    async def read_whole(self) -> bytes:
+        """The body, as far as it comes; `receive` gives it once more."""
+        parts = list[MutableMapping[str, Any]]()
+        while not self.complete and (not parts or parts[-1]["type"] != "http.disconnect"):
+            parts.append(await self.receive())
+        self._kept = parts
+        return b"".join(part.get("body", b"") for part in parts)
 
 
 async def _answer(send: Send, status: int, body: bytes = b"") -> bool:

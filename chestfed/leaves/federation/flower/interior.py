@@ -24,6 +24,7 @@ from typing import Any
 import httpx
 from flwr.common import constant
 from flwr.proto.control_pb2 import ListNodesRequest, StartRunRequest
+from flwr.proto.fleet_pb2 import PushMessagesRequest
 from flwr.proto.runtime_pb2 import (
     AcquireTaskRequest,
     PullTaskInputRequest,
@@ -39,6 +40,7 @@ from flwr.supercore.interceptors import (
 from flwr.supercore.runtime import RuntimeHttpClient
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
+from google.protobuf.message import DecodeError
 
 from chestfed._version import __version__
 
@@ -190,6 +192,15 @@ class Nodes:
     def statuses(self, numbers: list[int]) -> dict[str, str]:
         """`registered`, `online` or `offline`, by name."""
         return {node.name: node.status for node in self._state.get_node_info(node_ids=numbers)}
+
+
+def names_sender(body: bytes, number: int) -> bool:
+    """Whether the answers in a node's request say that they are of the node of this number, as Flower does not ask."""
+    try:
+        answers = PushMessagesRequest.FromString(body).messages_list
+    except DecodeError:
+        return False
+    return all(answer.metadata.src_node_id == number for answer in answers)
 
 
 class EndWithLostMessage(logging.Handler):

@@ -21,7 +21,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.leaves.federation.allowance import Hourly
 from chestfed.leaves.federation.flower.door import Door, DoorServer, TimedHeaders, require_open_files
 from chestfed.leaves.federation.flower.gate import Gate
-from chestfed.leaves.federation.flower.interior import Nodes, make_superlink
+from chestfed.leaves.federation.flower.interior import Nodes, make_superlink, names_sender
 from chestfed.leaves.federation.keys import public_bytes, read_public_key, read_secret, refuse_twins
 from chestfed.leaves.federation.settings import Federation, split_address
 
@@ -57,7 +57,7 @@ def serve(federation: Federation, *, insecure: bool) -> None:
     threading.Thread(target=roster.follow, daemon=True, name="members").start()
     secret, largest = read_secret(federation.operator_secret), file.largest_request * 2**20
     limits = {"seconds": file.body_seconds, "signed": not insecure, "admit": door.admit, "cut": door.cut}
-    gate = Gate(app, secret, largest, roster.names, roster.status, **limits)  # type: ignore[arg-type]
+    gate = Gate(app, secret, largest, roster.names, roster.status, is_own=roster.is_own, **limits)  # type: ignore[arg-type]
     tls = {} if insecure else {"ssl_certfile": federation.folder / "server.crt", "ssl_keyfile": private / "server.key"}
     DoorServer(configure_http(gate, **tls), door).run()
 
@@ -115,6 +115,11 @@ class Roster:
                     self._numbers[key] = self._nodes.register(key, name)
                     self.names[key] = name
                     _log.info("%s: may connect", name)
+
+    def is_own(self, name: str, body: bytes) -> bool:
+        """Whether answers that a member sends are in the name of its own node."""
+        numbers = [self._numbers[key] for key, known in list(self.names.items()) if known == name]
+        return any(names_sender(body, number) for number in numbers)
 
     def follow(self) -> None:
         """Update every two seconds, and log who comes and goes."""
