@@ -398,6 +398,18 @@ def test_refusals_are_bounded_by_the_hour(caplog: pytest.LogCaptureFixture) -> N
     assert "4,900" in caplog.messages[-1]
 
 
+@pytest.mark.parametrize("name", ["chestfed.leaves.federation.members", "flwr"])
+def test_lines_of_members_are_bounded(name: str) -> None:
+    from chestfed.leaves.federation.allowance import MOST
+
+    program = (
+        "import logging; from chestfed.leaves.federation.flower.superlink import _log_plainly; _log_plainly();"
+        f"[logging.getLogger({name!r}).error('refused') for _ in range(300)]"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.count("refused") == MOST
+
+
 def test_header_without_end_is_refused() -> None:
     """Others are answered meanwhile; httptools, uvicorn's default, would join its parts for minutes."""
     with serve_gate() as port, socket.create_connection(("127.0.0.1", port), timeout=30) as plain:

@@ -152,5 +152,6 @@ def _log_plainly() -> None:
         log = logging.getLogger(name)
         log.handlers, log.propagate = [handler], False
         log.setLevel(logging.INFO if name.startswith("chestfed") else logging.WARNING)
-    for name in ("chestfed.leaves.federation.strangers", "uvicorn.error", "asyncio"):  # what anybody can cause
+    ours = "chestfed.leaves.federation"
+    for name in (f"{ours}.strangers", f"{ours}.members", "flwr", "uvicorn.error", "asyncio"):  # what others can cause
         logging.getLogger(name).addFilter(Hourly())
