@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from chestfed.core.config import StrictModel
 from chestfed.core.provenance import Origin
 from chestfed.learning.engines.messages.wire import LARGEST_COUNT, WireError
+from chestfed.leaves.federation.parcels import shown_in_line
 from chestfed.results.tables.frames import Row
 from chestfed.studies.training.client_summary import BINS
 
@@ -192,7 +193,7 @@ def plain_row(row: Row) -> Any:
 
 
 def read_row(plain: Any, diseases: Sequence[str], sender: str) -> Row:
-    """The inverse of `plain_row`, checked.
+    """The inverse of `plain_row`, checked; a reason is one line, and no formula to a spreadsheet program.
 
     Raises
     ------
@@ -216,7 +217,12 @@ def read_row(plain: Any, diseases: Sequence[str], sender: str) -> Row:
             raise WireError(text, kind="impossible AUCs", sender=sender)
         if len(auc.reason) > _LONGEST:
             raise WireError(f"{sender} sent a text of more than {_LONGEST} characters")
-    return row
+    return replace(row, aucs=tuple(replace(auc, reason=_quote(shown_in_line(auc.reason))) for auc in row.aucs))
+
+
+def _quote(text: str) -> str:
+    """As code books quote the cells of a hospital."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def without_nan(values: np.ndarray) -> Tensor:

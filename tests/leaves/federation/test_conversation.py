@@ -121,6 +121,21 @@ def test_bad_answer_drops_or_ends(talk: Talk, enough: int | None, ends: bool) ->
     assert talk.told.count(("b", "failed")) == 3
 
 
+@pytest.mark.parametrize("kind", ["", "later: "])
+def test_refusal_is_one_line(talk: Talk, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    send, told = talk.line.send, list[str]()
+
+    def refuse(name: str, parcel: Parcel, seconds: float) -> str:
+        return send(name, Parcel(parcel.values | {"refused": f"{kind}no\nb: \x1b[2J"}), seconds)
+
+    monkeypatch.setattr(talk.line, "send", refuse)
+    monkeypatch.setattr(talk.talk, "_tell", lambda name, event, details: told.append(details))
+    with pytest.raises(TrainingError) as error:
+        talk.round("one", None)
+    assert {"no b: ?[2J"} <= {text.removeprefix("a refuses: ") for text in told}
+    assert all(text.isprintable() for text in (*told, str(error.value)))
+
+
 def test_answers_are_judged_without_all(talk: Talk) -> None:
     talk.line.takes["b"] = 300.0
     judged: list[str] = []

@@ -479,6 +479,14 @@ def test_aucs_that_are_none_are_refused(path: tuple[str | int, ...], value: obje
         read_row(plain if path else value, ["edema"], "anne")
 
 
+@pytest.mark.parametrize("begins", ["=", "+", "-", "@"])
+def test_reason_is_a_line_and_no_formula(begins: str) -> None:
+    """It becomes a cell of a table that somebody opens with a spreadsheet program."""
+    aucs = (Estimate("edema", None, None, 3, 4, 0, f"{begins}HYPERLINK()\x1b\nforged"), Estimate("mean", None, None))
+    row = read_row(plain_row(Row(1, ("a",), aucs, scores_stay=True)), ["edema"], "anne")
+    assert row.aucs[0].reason == f"'{begins}HYPERLINK()? forged"
+
+
 OF_CARD = [{"name": 7}, {"diseases": {"edema": []}}, {"shown": [["<b>"]]}, {"images": -1}]
 OF_HOSPITAL = [
     {"rows": -7},

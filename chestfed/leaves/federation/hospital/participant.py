@@ -373,7 +373,7 @@ _ANSWERS: dict[Any, Callable[[Participant, Study, Parcel], Parcel]] = {
 
 def _refuse_differences(server: dict[str, str], hospital: dict[str, str]) -> None:
     if mismatches := handshake.differences(server, hospital):
-        raise Refused("\n".join(mismatches), kind="difference")
+        raise Refused("; ".join(mismatches), kind="difference")
 
 
 def _select_test(data: OwnData, question: Parcel) -> TestSet | None:

@@ -15,7 +15,7 @@ from typing import Any
 from chestfed.core.errors import ChestfedError, TrainingError
 from chestfed.learning.engines.messages.wire import Packed, WireError
 from chestfed.leaves.federation.hospital.log import is_head
-from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, sanitize
+from chestfed.leaves.federation.parcels import LATER, UNKNOWN, Later, Line, LineLost, Parcel, Undelivered, shown_in_line
 from chestfed.leaves.federation.settings import Faults
 
 #: Seconds between two looks for answers, and at who is online.
@@ -237,8 +237,8 @@ class Conversation:
         if str(refused).startswith(UNKNOWN):
             raise _Unknown
         if str(refused).startswith(LATER):
-            raise Later(sanitize(refused).removeprefix(LATER))
-        raise WireError(f"{name} refuses: {sanitize(refused)}")
+            raise Later(shown_in_line(refused).removeprefix(LATER))
+        raise WireError(f"{name} refuses: {shown_in_line(refused)}")
 
     def _failed(self, name: str, reason: str) -> None:
         self._failures.setdefault(name, []).append(reason)
