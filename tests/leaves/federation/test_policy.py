@@ -44,6 +44,7 @@ from chestfed.leaves.federation.parcels import Later, Parcel, Refused
 from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.settings import Hospital, HospitalFile, Leaves, Policy
 from tests.cases import assert_refused
+from tests.command_line import call
 from tests.leaves.federation.straight_line import Clock, sample_hospital
 from tests.leaves.federation.test_participant import greeting
 from tests.leaves.federation.test_study import line_at, pipeline, run_at
@@ -368,7 +369,7 @@ def change_line(lines: list[str]) -> list[str]:
         (lambda lines: lines, ""),
         (lambda lines: lines[1:], "lines 1 to 1 are missing"),
         (lambda lines: [lines[0], *lines[2:]], "lines 2 to 2 are missing"),
-        (lambda lines: lines[:2], "which the server claims to have seen"),
+        (lambda lines: lines[:2], "which a greeting names"),
         (change_line, "was altered"),
         (lambda lines: [lines[1], lines[0], *lines[2:]], "in the wrong place"),
         (lambda lines: [lines[0], "edited", *lines[2:]], "not a line of this log"),
@@ -387,9 +388,22 @@ def test_changed_log_is_reported(tmp_path: Path, change: Callable[[list[str]], l
     assert (before.problems, before.lines) == ([], 4)
     file.write_text("\n".join(change(file.read_text().splitlines())) + "\n", newline="\n")
     write_log(tmp_path, ["after"], (4, before.head))  # the hospital goes on, and the server greets it
-    problems = audit(file.parent).problems
+    found = audit(file.parent)
+    problems = [*found.problems, *found.claims]
     assert bool(problems) == bool(problem)
     assert problem in "\n".join(problems)
+
+
+def test_invented_line_fails_no_audit_for_ever(tmp_path: Path) -> None:
+    """One that a greeting names is shown; one that is given on the command line, and is not there, is a problem."""
+    (tmp_path / "hospital.yaml").write_text("hospital: padchest\nserver: localhost:1\nstate: state\n")
+    file, invented = write_log(tmp_path, ["a b", "b c"], (2, "0" * 64)), f"2:{'0' * 64}"
+    found = audit(file.parent)
+    assert (found.problems, len(found.claims)) == ([], 1)
+    for options, code in (((), 0), (("--head", f"3:{found.head}"), 0), (("--head", invented), 1)):
+        called = call("federation", "audit", tmp_path, "--json", *options)
+        assert (called.code, len(json.loads(called.out)["result"]["claims"])) == (code, 1)
+    assert "which a greeting names" in call("federation", "audit", tmp_path).out
 
 
 @pytest.mark.parametrize("ending", [b"\r\n", b"\r"])

@@ -122,7 +122,8 @@ def federation_audit(
 ) -> None:
     """Summarize what was asked of this hospital, what left, and what was refused, from its log; check its lines.
 
-    The exit code is 1 if lines were removed or altered.
+    The exit code is 1 if lines were removed or altered, or are not as --head says. What a greeting says of them is
+    shown: it is the server's word.
 
     Example:
 
@@ -142,7 +143,7 @@ def federation_audit(
         if head
         else ("compared with no line that the server has seen (--head): a log rewritten as a whole is not noticed")
     )
-    about = {"problems": found.problems, "head": found.head, "missed": dict(found.missed)}
+    about = {"problems": found.problems, "claims": found.claims, "head": found.head, "missed": dict(found.missed)}
     add_result(studies=[study.plain() for study in found.studies], **about)
     for study in found.studies:
         for line in study.lines(fields=fields):
@@ -151,6 +152,12 @@ def federation_audit(
         say(console, f"without a line of their own: {count:,} requests {shown_in_line(kind)}")
     for problem in found.problems:
         say(console, problem, "red")
+    for claim in found.claims:
+        say(
+            console,
+            f"{shown_in_line(claim)}, or the server invents it: compare with its federation.jsonl (--head)",
+            "yellow",
+        )
     say(console, f"{found.lines:,} lines, {'NOT one chain' if found.problems else 'one chain'}; {compared}")
     say(console, f"last line {found.lines}:{shown_in_line(found.head)}")
     if found.problems:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,8 @@ class StudyAudit:
 class Audit:
     """Findings on a log: its studies, `problems` in words, and number and hash of its last line.
 
-    `missed` are the requests that have no line, by kind.
+    `missed` are the requests that have no line, by kind; `claims`, in words, lines that a greeting named otherwise than
+    they are here: the server's log may be right, or the server have invented them.
     """
 
     studies: list[StudyAudit]
@@ -80,6 +81,7 @@ class Audit:
     lines: int
     head: str
     missed: Counter[str]
+    claims: list[str]
 
 
 def link(head: str, line: dict[str, Any]) -> str:
@@ -96,8 +98,8 @@ def list_files(state: Path) -> list[Path]:
 def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     """The log of a state folder: its studies, by their first requests, and lines that are not as they were written.
 
-    `seen` are lines, by number and hash, that somebody else has seen: a server, in its `federation.jsonl`. Those that
-    came with greetings are looked for by themselves.
+    `seen` are lines, by number and hash, that somebody else has seen: a server, in its `federation.jsonl`. Others here are
+    a problem; other than those that came with greetings, which any server can invent, a claim.
 
     Raises
     ------
@@ -108,7 +110,7 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     if not files:
         raise ChestfedError(f"{state / LOG}: no log; nothing was asked of this hospital yet", kind="no log")
     studies, problems, known = dict[str, StudyAudit](), list[str](), dict[int, str]()
-    claims, number, head, missed = [*seen], 0, "", Counter[str]()
+    greeted, number, head, missed = list[Any](), 0, "", Counter[str]()
     for file in files:
         # bytes: reading as text takes CR, and CR LF, for the end of a line too
         *texts, torn = file.read_bytes().decode(errors="replace").split("\n")
@@ -124,7 +126,7 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
                     problems.append(f"{file.name}, line {place}: line {line} or the one before was altered")
                 number, head = line, chain
                 known[number] = head
-                claims += [tuple(entry["seen"])] if "seen" in entry else []
+                greeted += [tuple(entry["seen"])] if "seen" in entry else []
                 if "missed" in entry:
                     missed[str(entry["kind"])] += int(entry["missed"])
                 if "request" in entry:
@@ -137,11 +139,18 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
                 "by a kill, without power or on a full disk, or it was cut off; the next line that is written says so"
             )
             problems.append(f"{file.name}, line {len(texts) + 1}: line {number + 1} was begun and not ended: {reason}")
-    for line, chain in dict.fromkeys(claims):
-        if line and known.get(line) != chain:
-            what = "was altered" if line in known else "is missing"
-            problems.append(f"line {line}, which the server claims to have seen as {chain[:16]}, {what}")
-    return Audit(list(studies.values()), problems, number, head, missed)
+    problems += _compare(seen, known, "which --head names")
+    claims = _compare(greeted, known, "which a greeting names")
+    return Audit(list(studies.values()), problems, number, head, missed, claims)
+
+
+def _compare(seen: Sequence[tuple[int, str]], known: Mapping[int, str], who: str) -> list[str]:
+    """What became of lines that were seen as they are not in the log."""
+    return [
+        f"line {line}, {who} as {str(chain)[:16]}, {'was altered' if line in known else 'is missing'}"
+        for line, chain in dict.fromkeys(seen)
+        if line and known.get(line) != chain
+    ]
 
 
 def _title(folder: Path) -> str:
