@@ -98,8 +98,8 @@ def list_files(state: Path) -> list[Path]:
 def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
     """The log of a state folder: its studies, by their first requests, and lines that are not as they were written.
 
-    `seen` are lines, by number and hash, that somebody else has seen: a server, in its `federation.jsonl`. Others here are
-    a problem; other than those that came with greetings, which any server can invent, a claim.
+    `seen` are lines, by number and hash, that somebody else has seen: a server, in its `federation.jsonl`. Where they
+    are others here, that is a problem; of those that came with greetings, which any server can invent, a claim.
 
     Raises
     ------
