@@ -52,7 +52,8 @@ def load(folder: Path, *sites: SiteTable, **overlap: object) -> tuple[list[list[
     studied = []
     for number, table in enumerate(sites):
         roles = [TRAIN] * 4 + [UNUSED if number else TEST] * 2
-        frame = table.frame.assign(role=roles, client=[table.name] * 4 + [""] * 2, reason="")
+        splits = ["train"] * 4 + ["test"] * 2
+        frame = table.frame.assign(role=roles, client=[table.name] * 4 + [""] * 2, split=splits, reason="")
         studied.append(StudySite(ENTRY, table.with_frame(frame), 1, table.diseases, (table.name,), {}))
     rows = Experiment(pipeline, prepare_machine(pipeline.runtime), tuple(studied))
     (data,) = load_images([rows], folder / "cache")
