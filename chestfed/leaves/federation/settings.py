@@ -138,8 +138,8 @@ class Policy(StrictModel):
     most_hours: float | None = Field(
         None,
         gt=0,
-        description="hours that are computed for a study in all; a request that takes longer is broken off (not on "
-        "Windows)",
+        description="hours that are computed for a study in all; a request that takes longer is broken off "
+        "(cannot be set on Windows)",
     )
     most_megabytes: float | None = Field(
         None, gt=0, description="10^6 bytes that are sent for a study in all; an answer beyond that is not sent"
@@ -151,7 +151,7 @@ class Policy(StrictModel):
         (),
         strict=False,
         description="times of day at which it computes, as 20:00-06:00 (local time); a request under way at their "
-        "end is broken off, and asked again later (not on Windows); empty: always",
+        "end is broken off, and asked again later (cannot be set on Windows); empty: always",
     )
     image_scores: bool = Field(
         False, description="whether an algorithm may send scores of single training images (fedxl1, fedxl2)"

@@ -517,7 +517,7 @@ def test_strangers_push_nothing_out(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_refusals_of_a_study_are_bounded(tmp_path: Path) -> None:
-    """Of a study that was agreed upon: texts and lines, and answers that compute nothing; their numbers stay."""
+    """Of a study that was agreed upon: texts and lines, and answers that make ready; their numbers stay."""
     hospital = sample_hospital("padchest", tmp_path, tmp_path / "data")
     log, said, asked = open_log(hospital), list[str](), greeting(pipeline())
 
