@@ -96,7 +96,9 @@ def test_not_finite_round_says_nothing(home: Path) -> None:
 def test_other_multiplier_forgets_nothing(home: Path, kept: str) -> None:
     """Rounds count with the multiplier that they had; where that is not known, none is answered."""
     most = epsilon(1.0, 1, 1e-5)
-    policies = [{"noise": "local", "noise_multiplier": number, "most_epsilon": 1.1 * most} for number in (1.0, 4.0)]
+    policies: list[dict[str, Any]] = [
+        {"noise": "local", "noise_multiplier": number, "most_epsilon": 1.1 * most} for number in (1.0, 4.0)
+    ]
     hospital = hospital_at(home / f"louder_{kept}", data_of(home), **policies[0])
     server = FreeServer(hospital, group(FEDAVG))
     assert server.begin("chexpert", "chestxray8", "padchest") + server.work() == ""
