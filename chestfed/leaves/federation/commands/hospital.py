@@ -153,11 +153,7 @@ def federation_audit(
     for problem in found.problems:
         say(console, problem, "red")
     for claim in found.claims:
-        say(
-            console,
-            f"{shown_in_line(claim)}, or the server invents it: compare with its federation.jsonl (--head)",
-            "yellow",
-        )
+        say(console, f"{shown_in_line(claim)}, or the server invents it: compare its federation.jsonl", "yellow")
     say(console, f"{found.lines:,} lines, {'NOT one chain' if found.problems else 'one chain'}; {compared}")
     say(console, f"last line {found.lines}:{shown_in_line(found.head)}")
     if found.problems:
