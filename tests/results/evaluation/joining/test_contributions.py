@@ -89,7 +89,6 @@ def test_idle_partner_has_value_zero() -> None:
     assert contributions[2].shapley.p == 1
 
 
-@pytest.mark.slow
 def test_sampled_orders_have_an_error() -> None:
     partners = tuple("abcd")
     scores, labels, patients = made_scores(partners)

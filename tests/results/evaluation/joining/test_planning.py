@@ -28,7 +28,6 @@ from chestfed.results.evaluation.training_seeds import seeds_test
 COUNTS = [(60, 142), (40, 162), (30, 172)]
 
 
-@pytest.mark.slow
 def test_planned_sizes_have_the_power() -> None:
     plan = assume(COUNTS, seed_deviation=0.02)
     seeds = find_seeds(plan, 0.05, times=2)
