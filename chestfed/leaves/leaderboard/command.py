@@ -50,11 +50,11 @@ def submit(
     from chestfed.core.provenance import Origin
     from chestfed.leaves.leaderboard.benchmark import load_benchmark, load_splits
     from chestfed.leaves.leaderboard.making import make_header, make_scores, open_runs
-    from chestfed.leaves.leaderboard.submission import Method, write_submission
+    from chestfed.leaves.leaderboard.submission import SubmittedMethod, write_submission
 
     console, folders = open_console(), open_runs(runs)
     try:
-        about = Method(name=method or folders[0].settings.algorithm, authors=authors, url=url, notes=notes)
+        about = SubmittedMethod(name=method or folders[0].settings.algorithm, authors=authors, url=url, notes=notes)
     except ValidationError as error:
         first = error.errors()[0]
         option = {"name": "method"}.get(str(first["loc"][0]), first["loc"][0])

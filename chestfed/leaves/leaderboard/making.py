@@ -15,7 +15,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import key_for
 from chestfed.leaves.leaderboard.benchmark import Benchmark, Split, check_split
-from chestfed.leaves.leaderboard.submission import Header, Method, Result, Run
+from chestfed.leaves.leaderboard.submission import Header, SubmittedMethod, SubmittedResult, SubmittedRun
 from chestfed.results.tables.frames import read_row
 from chestfed.results.tables.predictions import load_predictions
 from chestfed.results.tables.run_folder import HOSPITALS, RunFolder
@@ -41,7 +41,7 @@ def open_runs(folders: Sequence[Path]) -> list[RunFolder]:
     return runs
 
 
-def make_header(runs: Sequence[RunFolder], benchmark: Benchmark, method: Method) -> Header:
+def make_header(runs: Sequence[RunFolder], benchmark: Benchmark, method: SubmittedMethod) -> Header:
     """Make the header of a submission; with the AUCs where images have no scores.
 
     Raises `ChestfedError` of the kinds `K is missing` and `not scored`; `pydantic.ValidationError` for a wrong method.
@@ -98,10 +98,10 @@ def strip_places(value: Any) -> Any:
     return value
 
 
-def _describe_run(run: RunFolder, ks: Sequence[int]) -> Run:
+def _describe_run(run: RunFolder, ks: Sequence[int]) -> SubmittedRun:
     costs = {str(k): run.costs(k) for k in ks}
     about = {name: run.about[name] for name in ("results_version", "machine", "versions")}
-    return Run(seed=run.settings.seed, digest=run.digest, costs=costs, **about)
+    return SubmittedRun(seed=run.settings.seed, digest=run.digest, costs=costs, **about)
 
 
 def _find_place(run: RunFolder, hospital: str) -> str:
@@ -112,8 +112,8 @@ def _find_place(run: RunFolder, hospital: str) -> str:
     return "" if tested.get(hospital, True) else f"{HOSPITALS}/{hospital}"
 
 
-def _list_results(runs: Sequence[RunFolder], benchmark: Benchmark) -> Iterator[Result]:
+def _list_results(runs: Sequence[RunFolder], benchmark: Benchmark) -> Iterator[SubmittedResult]:
     for run, k, hospital in product(runs, benchmark.k, benchmark.targets):
         place = _find_place(run, hospital)
         row = read_row(run.scored_folder(k, place)) if place else run.row(k)
-        yield Result(hospital=hospital, seed=run.settings.seed, row=replace(row, clients=()).to_plain())
+        yield SubmittedResult(hospital=hospital, seed=run.settings.seed, row=replace(row, clients=()).to_plain())

@@ -37,7 +37,7 @@ _Count = Annotated[int, Field(ge=0, lt=1 << 60)]
 _Word = Annotated[str, Field(max_length=120)]
 
 
-class Method(StrictModel):
+class SubmittedMethod(StrictModel):
     """Statements of the submitter on the method; shown as they are."""
 
     name: str = Field(pattern=r"^\w[^\x00-\x1f\x7f]{0,79}$")
@@ -46,7 +46,7 @@ class Method(StrictModel):
     notes: str = Field("", max_length=2000)
 
 
-class Run(StrictModel):
+class SubmittedRun(StrictModel):
     """A study with one training seed; `costs` are sums over clients and rounds by K."""
 
     seed: _Count
@@ -57,7 +57,7 @@ class Run(StrictModel):
     costs: dict[_Word, dict[_Word, _Count]]
 
 
-class Result(StrictModel):
+class SubmittedResult(StrictModel):
     """AUCs as submitted: the content of a `result.json`."""
 
     hospital: str
@@ -72,10 +72,10 @@ class Header(StrictModel):
     benchmark: str
     splits: dict[str, str]
     data: Origin
-    method: Method
-    runs: list[Run] = Field(min_length=1, max_length=1000)
+    method: SubmittedMethod
+    runs: list[SubmittedRun] = Field(min_length=1, max_length=1000)
     configuration: dict[str, Any]
-    results: list[Result] = []
+    results: list[SubmittedResult] = []
     parts: dict[str, str] = {}
 
     @property

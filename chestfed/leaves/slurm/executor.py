@@ -67,7 +67,7 @@ def _run_on_cluster(jobs: Sequence[Job], at_once: int, file: Path, tracking_uri:
     logs = jobs[0].out.absolute() / "jobs"
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
     with executor.batch():
-        sent = [executor.submit(Training(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
+        sent = [executor.submit(JobTraining(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
     labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
     note(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
@@ -108,7 +108,7 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
 
 
 @dataclass(frozen=True)
-class Training:
+class JobTraining:
     """Training that a job does; `pages` as of `MlflowRecord`."""
 
     pages: bool = True

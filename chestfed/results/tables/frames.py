@@ -49,7 +49,7 @@ from chestfed.results.tables.titles import name_place
 
 if TYPE_CHECKING:
     from chestfed.results.evaluation.joining.calibrated import CalibrationChange
-    from chestfed.results.evaluation.joining.recognized import Recognized
+    from chestfed.results.evaluation.joining.recognized import RecognizedFindings
     from chestfed.results.tables.clients.batch_norm import Statistics
     from chestfed.results.tables.settings import MethodFacts, PublishedFigures
 
@@ -256,7 +256,7 @@ class About(TypedDict, total=False):
     versions: dict[str, str]
     runs: list[RunEntry]
     has_patients: bool
-    recognized: Recognized | None
+    recognized: RecognizedFindings | None
     calibration: list[CalibrationChange]
     made_unalike: str  #: empty: all K by the same versions and processor
 

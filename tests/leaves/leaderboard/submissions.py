@@ -15,7 +15,7 @@ import pandas as pd
 from chestfed.core.provenance import Origin
 from chestfed.leaves.leaderboard.benchmark import Benchmark, Split, Target, digest_split
 from chestfed.leaves.leaderboard.making import make_header, make_scores, open_runs
-from chestfed.leaves.leaderboard.submission import HEADER, SCORES, Method, write_submission
+from chestfed.leaves.leaderboard.submission import HEADER, SCORES, SubmittedMethod, write_submission
 from tests.results.tables.finished_runs import IMAGES, NAMES, labels_and_patients, write_run
 
 Parts = dict[str, bytes]
@@ -41,7 +41,7 @@ def make_benchmark(**changes: Any) -> Benchmark:
 def submit(folder: Path, **method: str) -> Path:
     """A file of two seeds, whose runs are in the same folder."""
     runs = open_runs([write_run(folder / f"run-{seed}", seed=seed, compared=False) for seed in (1, 2)])
-    header = make_header(runs, make_benchmark(), Method(**{"name": "ours", **method}))
+    header = make_header(runs, make_benchmark(), SubmittedMethod(**{"name": "ours", **method}))
     write_submission(folder / "ours.zip", header, make_scores(runs, make_benchmark(), {}))
     return folder / "ours.zip"
 

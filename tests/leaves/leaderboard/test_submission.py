@@ -20,7 +20,7 @@ from chestfed.data.images.database import pack_keys
 from chestfed.leaves.leaderboard import submission
 from chestfed.leaves.leaderboard.benchmark import Split, digest_split
 from chestfed.leaves.leaderboard.making import make_header, make_scores, open_runs, strip_places
-from chestfed.leaves.leaderboard.submission import HEADER, SCORES, Method, read_submission, write_submission
+from chestfed.leaves.leaderboard.submission import HEADER, SCORES, SubmittedMethod, read_submission, write_submission
 from chestfed.results.tables.run_folder import RunFolder
 from tests.cases import assert_refused, each
 from tests.leaves.leaderboard.submissions import forge, make_benchmark, make_split, read_parts, submit, write_parts
@@ -70,7 +70,7 @@ def test_places_are_stripped_everywhere(tmp_path: Path) -> None:
     about["configuration"] |= {"deep": [{"file": f"{place}/a.csv"}, "C:\\Users\\alice\\b.csv", "~alice/c"]}
     (run / "study.json").write_text(json.dumps(about))
     seal_run(run)
-    header = make_header(open_runs([run]), make_benchmark(), Method(name="ours"))
+    header = make_header(open_runs([run]), make_benchmark(), SubmittedMethod(name="ours"))
     assert header.configuration["deep"] == [{"file": "a.csv"}, "b.csv", "c"]
     assert "alice" not in header.model_dump_json()
     assert strip_places({"a": "package.module:Name", "b": 1}) == {"a": "package.module:Name", "b": 1}
@@ -107,7 +107,7 @@ def test_other_or_damaged_run_is_refused(damage: Callable[[Path], Any], kind: st
     damage(write_run(tmp_path / "run", compared=False))
     with assert_refused(ChestfedError, kind):
         runs = open_runs([tmp_path / "run"])
-        make_header(runs, make_benchmark(), Method(name="ours"))
+        make_header(runs, make_benchmark(), SubmittedMethod(name="ours"))
         make_scores(runs, make_benchmark(), {})
 
 
@@ -121,7 +121,7 @@ def test_runs_of_two_studies_are_refused(tmp_path: Path) -> None:
 def test_k_that_was_not_run_is_refused(tmp_path: Path) -> None:
     runs = open_runs([write_run(tmp_path / "run", compared=False)])
     with assert_refused(ChestfedError, "K is missing", k=5):
-        make_header(runs, make_benchmark(k=[1, 5]), Method(name="ours"))
+        make_header(runs, make_benchmark(k=[1, 5]), SubmittedMethod(name="ours"))
 
 
 def test_secret_names_become_common_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_bomb_and_huge_file_are_refused(ours: Path, tmp_path: Path, monkeypatch:
 
 
 def submit_aucs(runs: Path, folder: Path) -> Path:
-    header = make_header(open_runs([runs / "run-1"]), make_benchmark(disclosure="aucs"), Method(name="ours"))
+    header = make_header(open_runs([runs / "run-1"]), make_benchmark(disclosure="aucs"), SubmittedMethod(name="ours"))
     write_submission(folder / "aucs.zip", header, pd.DataFrame())
     return folder / "aucs.zip"
 

@@ -37,7 +37,7 @@ from chestfed.studies.training.data.sites import OWN_TEST, TEST, TRAIN, UNUSED, 
 FINGERPRINT = "names_key.fingerprint"
 _COUNTS = ("positives", "negatives", "missing")
 #: Distinct patients with positive, negative and missing labels of a disease.
-Counted = tuple[int, int, int]
+PatientCounts = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class OwnData:
         table = self.study.sites[0].select(TRAIN, self.client.name)
         return table.frame["patient"].to_numpy(dtype=str)[self.client.images.records >= 0]
 
-    def count_training_patients(self) -> list[Counted]:
+    def count_training_patients(self) -> list[PatientCounts]:
         """Distinct patients of the readable training images by label, per disease."""
         return count_patients(self.client.labels[self.client.images.records >= 0], self.patients)
 
@@ -217,13 +217,13 @@ def names_key(hospital: Hospital, *, public: bool) -> SiteKey:
     return present
 
 
-def count_patients(labels: np.ndarray, patients: np.ndarray) -> list[Counted]:
+def count_patients(labels: np.ndarray, patients: np.ndarray) -> list[PatientCounts]:
     """Distinct patients with positive, negative and missing labels of each disease; labels `[n, J]`, patients `[n]`."""
     classes = [(column == 1, column == 0, np.isnan(column)) for column in labels.T]
     return [tuple(len(set(patients[rows].tolist())) for rows in parts) for parts in classes]  # type: ignore[misc]
 
 
-def suppress_counts(card: dict[str, Any], patients: Sequence[Counted], smallest: int) -> dict[str, Any]:
+def suppress_counts(card: dict[str, Any], patients: Sequence[PatientCounts], smallest: int) -> dict[str, Any]:
     """A card whose counts of fewer than `smallest` patients are `smallest`, and the prevalence that follows."""
     diseases = {}
     for (name, counts), few in zip(card["diseases"].items(), patients, strict=True):
@@ -237,7 +237,7 @@ def suppress_counts(card: dict[str, Any], patients: Sequence[Counted], smallest:
     return card | {"diseases": diseases}
 
 
-def _round_small(counts: Sequence[int], patients: Counted, smallest: int) -> list[int]:
+def _round_small(counts: Sequence[int], patients: PatientCounts, smallest: int) -> list[int]:
     """Set counts of fewer than `smallest` patients to `smallest`, and lower the largest other one by the surplus.
 
     The sum of the counts stays the same where it can; otherwise it would disclose a small count.

@@ -38,7 +38,7 @@ class Question:
 
 
 @dataclass
-class _Waiting:
+class _PendingQuestions:
     """Questions that a hospital is to answer, in this order, since a time; of the first its ticket while under way.
 
     `mark` is that of the node that it went to.
@@ -92,7 +92,7 @@ class Conversation:
         TrainingError
             If the time to wait is over, or an answer cannot be used however often it is asked for.
         """
-        waiting = {name: _Waiting([question], time.monotonic()) for name, question in questions.items()}
+        waiting = {name: _PendingQuestions([question], time.monotonic()) for name, question in questions.items()}
         answers, started = dict[str, Any](), time.monotonic()
         while waiting:
             try:
@@ -104,7 +104,7 @@ class Conversation:
                 wrong = {} if judge is None else judge(answers)
                 for name, reason in wrong.items():
                     del answers[name]
-                    waiting[name] = _Waiting([questions[name]], time.monotonic())
+                    waiting[name] = _PendingQuestions([questions[name]], time.monotonic())
                     self._failed(name, reason)
                 if not wrong:
                     self._leave_out(waiting, left_out)
@@ -115,7 +115,7 @@ class Conversation:
             self._failures.pop(name, None)
         return {name: answers[name] for name in questions if name in answers}
 
-    def _refuse_too_few(self, asked: int, waiting: Mapping[str, _Waiting], enough: int | None) -> None:
+    def _refuse_too_few(self, asked: int, waiting: Mapping[str, _PendingQuestions], enough: int | None) -> None:
         """Raise `TrainingError` if so many fail that the others are not enough."""
         failing = [name for name in waiting if self._fails(name)]
         if asked - len(failing) < (asked if enough is None else enough):
@@ -128,7 +128,7 @@ class Conversation:
                 hospital=name,
             )
 
-    def _to_leave_out(self, waiting: Mapping[str, _Waiting]) -> dict[str, str]:
+    def _to_leave_out(self, waiting: Mapping[str, _PendingQuestions]) -> dict[str, str]:
         """Who of those that still have to answer need not be waited for, and why."""
         reasons = dict[str, str]()
         for name, request in waiting.items():
@@ -138,7 +138,7 @@ class Conversation:
                 reasons[name] = "not back yet" if name in self._left_out else "late"
         return reasons
 
-    def _leave_out(self, waiting: dict[str, _Waiting], reasons: Mapping[str, str]) -> None:
+    def _leave_out(self, waiting: dict[str, _PendingQuestions], reasons: Mapping[str, str]) -> None:
         for name, reason in reasons.items():
             request = waiting.pop(name)
             if not self._fails(name):
@@ -148,7 +148,7 @@ class Conversation:
     def _fails(self, name: str) -> bool:
         return len(self._failures.get(name, ())) >= self._faults.tries
 
-    def _wait(self, waiting: Mapping[str, _Waiting], passed: float) -> None:
+    def _wait(self, waiting: Mapping[str, _PendingQuestions], passed: float) -> None:
         faults = self._faults
         for name, request in waiting.items():
             if time.monotonic() - request.since > faults.late_after and not request.late:
@@ -163,7 +163,7 @@ class Conversation:
             )
         time.sleep(POLL)
 
-    def _exchange(self, waiting: dict[str, _Waiting], answers: dict[str, Any]) -> None:
+    def _exchange(self, waiting: dict[str, _PendingQuestions], answers: dict[str, Any]) -> None:
         """Send what is not under way, and take in what has come."""
         self._look(waiting)
         for name, request in waiting.items():
@@ -198,7 +198,7 @@ class Conversation:
                 self._tell(name, "started anew", "is sent the study again")
                 request.questions = [*self.introduce(name), request.questions[-1]]
 
-    def _is_free(self, name: str, request: _Waiting) -> bool:
+    def _is_free(self, name: str, request: _PendingQuestions) -> bool:
         """Whether nothing is under way to a hospital; a late answer, of a round without it, is taken and not used."""
         if time.monotonic() < request.not_before:
             return False
@@ -212,7 +212,7 @@ class Conversation:
             request.since = time.monotonic()
         return True
 
-    def _send(self, name: str, request: _Waiting) -> None:
+    def _send(self, name: str, request: _PendingQuestions) -> None:
         request.nonce, question = secrets.token_hex(8), request.questions[0]
         values = question.values | {"kind": question.kind, "nonce": request.nonce, "to": name, "study": self.study}
         if question.kind == "greet" and name in self.heads:
@@ -221,7 +221,7 @@ class Conversation:
         request.ticket = self._line.send(name, Parcel(values, question.packed), self._faults.give_up_after)
         self.bytes_sent += question.packed.size
 
-    def _read(self, name: str, request: _Waiting, reply: Parcel | ChestfedError) -> Any:
+    def _read(self, name: str, request: _PendingQuestions, reply: Parcel | ChestfedError) -> Any:
         if isinstance(reply, Undelivered):
             raise reply
         if not isinstance(reply, Parcel):
@@ -244,7 +244,7 @@ class Conversation:
         self._failures.setdefault(name, []).append(reason)
         self._tell(name, "failed", reason)
 
-    def _look(self, waiting: Mapping[str, _Waiting]) -> None:
+    def _look(self, waiting: Mapping[str, _PendingQuestions]) -> None:
         """Who is online; a question that went to a node that was started again since is to be sent again."""
         if time.monotonic() - self._looked < LOOK and all(name in self._online for name in waiting):
             return
@@ -257,7 +257,7 @@ class Conversation:
             if mark != request.mark:
                 request.ticket = None
 
-    def _reconnect(self, waiting: Mapping[str, _Waiting], error: LineLost) -> None:
+    def _reconnect(self, waiting: Mapping[str, _PendingQuestions], error: LineLost) -> None:
         """The server was stopped: all that was under way is sent again when it is back."""
         self._tell("server", "lost", str(error))
         for request in waiting.values():

@@ -50,7 +50,7 @@ from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.pretrain import Pretrained
 
-Read = TypeVar("Read")
+Answer = TypeVar("Answer")
 
 
 class _Elsewhere:
@@ -301,10 +301,10 @@ class Hospitals(Deployment):
 
         return Question("open", {"test": which}, read=self._refuse_changes(name, which, read))
 
-    def _refuse_changes(self, name: str, which: str, read: Callable[[Parcel], Read]) -> Callable[[Parcel], Read]:
+    def _refuse_changes(self, name: str, which: str, read: Callable[[Parcel], Answer]) -> Callable[[Parcel], Answer]:
         """`read`, which refuses what is not as at the beginning: rounds of other data would be of no study."""
 
-        def reread(parcel: Parcel) -> Read:
+        def reread(parcel: Parcel) -> Answer:
             answer, arrays = read(parcel), {kind: array.tolist() for kind, array in parcel.packed.arrays.items()}
             digest = handshake.digest([{**parcel.values, "nonce": "", "log": ""}, arrays])
             if not which and self._keys.setdefault(name, parcel.values["key"]) != parcel.values["key"]:

@@ -27,7 +27,7 @@ class Change(StrictModel, frozen=False):
     round: int = 0
 
 
-class Record(StrictModel, frozen=False):
+class MembershipFile(StrictModel, frozen=False):
     """The file: openings by hospital; the hospitals that began each K, and those that left in its middle."""
 
     openings: dict[str, dict[str, Any]] = Field({})
@@ -44,10 +44,10 @@ class Membership:
 
     def __init__(self, file: Path, names: Sequence[str], least: int = 1) -> None:
         self.names, self._file, self._least = tuple(names), file, least
-        self.record = Record()
+        self.record = MembershipFile()
         if file.exists():
             try:
-                self.record = Record.model_validate_json(file.read_bytes())
+                self.record = MembershipFile.model_validate_json(file.read_bytes())
             except ValidationError:
                 raise ConfigError(
                     f"{file}: damaged. Restore it from a backup, or delete it if no hospital has left",

@@ -26,7 +26,7 @@ CAUTION = 1.0
 
 
 @dataclass(frozen=True)
-class Candidate:
+class OfferedModel:
     """Comparison of a model that is offered with the hospital's own on the validation patients."""
 
     name: str
@@ -42,7 +42,7 @@ class Choice:
 
     name: str  #: the own model's or that of a model offered
     mixed: bool  #: its scores are mixed with those of the own model
-    candidates: tuple[Candidate, ...]  #: all that were offered, best first
+    candidates: tuple[OfferedModel, ...]  #: all that were offered, best first
     reason: str = ""  #: why nothing could be compared; empty if something was
 
 
@@ -73,7 +73,7 @@ def choose(
         return Choice(own_model, False, (), f"of the validation patients {NO_DISEASE_COUNTS}")
     values, errors = estimate[0], np.sqrt(np.maximum(np.diag(estimate[1]), 0))
     candidates = tuple(
-        Candidate(name, mixed, float(values[0] + difference), float(difference), float(error))
+        OfferedModel(name, mixed, float(values[0] + difference), float(difference), float(error))
         for (name, mixed, _), difference, error in zip(offered, values[1:], errors[1:], strict=True)
     )
     ranked = tuple(sorted(candidates, key=lambda candidate: -candidate.difference))

@@ -21,7 +21,7 @@ from chestfed.results.evaluation.metrics import SHARE
 _HELD = 2**21
 
 
-class Recognized(TypedDict):
+class RecognizedFindings(TypedDict):
     """Findings among 1,000 images like the test images: all, and those that each of two models recognizes.
 
     `low`, `high`: 95% interval of the difference by the standard deviation of a bootstrap over patients; None without
@@ -38,7 +38,7 @@ class Recognized(TypedDict):
 
 def count_recognized(
     reference: Sequence[Sequence[Column]], model: Sequence[Sequence[Column]], resamples: int = 500
-) -> Recognized | None:
+) -> RecognizedFindings | None:
     """Compare two models, each given as the columns of its training seeds; None if no disease counts in a mean.
 
     All columns of a disease have the same images in the same order. Sensitivities are means over the seeds.
@@ -50,7 +50,9 @@ def count_recognized(
     ones = np.ones((1, len(patients)))
     first, second = (float(_count(runs, use, patients, ones)[0]) for runs in (reference, model))
     findings = sum(_prevalence(reference[0][j]) for j in use) * 1000
-    result = Recognized(specificity=SHARE, findings=findings, reference=first, model=second, low=None, high=None)
+    result = RecognizedFindings(
+        specificity=SHARE, findings=findings, reference=first, model=second, low=None, high=None
+    )
     if not resamples:
         return result
     rng, differences = numpy_stream(0, "findings recognized"), []
