@@ -37,7 +37,7 @@ _SAMPLE: Final = 2000
 _AGREES: Final = 0.99
 _EXAMPLES: Final = 5
 #: Cells that are looked for in all names of files, with other signs.
-_TRIED: Final = 30
+_TRIAL_CELLS: Final = 30
 _SIGNS: Final = re.compile(r"[\W_]+")
 
 
@@ -163,7 +163,7 @@ def match_spelled(frame: pd.DataFrame, column: str, pictures: Pictures) -> Image
     None if a cell is in several names, or if no rule leads to the files.
     """
     cells = frame[column].dropna().str.strip()
-    chosen = cells.iloc[:: max(1, len(cells) // _TRIED)]
+    chosen = cells.iloc[:: max(1, len(cells) // _TRIAL_CELLS)]
     bare = {stem: _SIGNS.sub("", stem) for stem in pictures.by_stem}
     rules = Counter[tuple[str, str, tuple[tuple[str, str], ...]]]()
     for cell in chosen:

@@ -235,7 +235,7 @@ class Federation:
 
     @property
     def operator_secret(self) -> Path:
-        """Secret that proves that a request comes from who runs the server."""
+        """File whose content proves that a request comes from who runs the server."""
         return self.folder / "private" / "operator.secret"
 
     @property

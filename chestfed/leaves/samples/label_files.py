@@ -25,7 +25,7 @@ _COLUMNS: Final[dict[str, list[str]]] = yaml.safe_load(
 )
 #: CheXpert's 14 observations, in the order of its columns; MIMIC-CXR's labels are the same, in order of the alphabet.
 OBSERVATIONS: Final = tuple(_COLUMNS["chexpert"])
-_OBSERVED: Final = {
+_DISEASES_BY_OBSERVATION: Final = {
     "Cardiomegaly": "cardiomegaly",
     "Edema": "edema",
     "Consolidation": "consolidation",
@@ -164,7 +164,7 @@ def write_mimic_cxr(root: Path, films: Sequence[Film], hospital: Hospital, seed:
 def write_vindr(root: Path, films: Sequence[Film], hospital: Hospital, seed: int) -> None:
     """PhysioNet's layout: three radiologists' rows per training image, the consensus for test images."""
     findings = _COLUMNS["vindr"]
-    names = {name: disease for name, disease in _OBSERVED.items() if name != "Pleural Effusion"}
+    names = {name: disease for name, disease in _DISEASES_BY_OBSERVATION.items() if name != "Pleural Effusion"}
     names["Pleural effusion"] = "pleural_effusion"
     (root / "annotations").mkdir(exist_ok=True)
     for split in ("train", "test"):
@@ -200,7 +200,7 @@ def _list_findings(film: Film, rng: np.random.Generator, *, blanks: bool) -> lis
     """CheXpert's 14 cells: 1.0, 0.0, -1.0 or blank. A negative is mostly not mentioned in training reports."""
     states = film.labels
     opaque = 1 in (states["edema"], states["consolidation"], states["atelectasis"])
-    values = {name: states[disease] for name, disease in _OBSERVED.items()}
+    values = {name: states[disease] for name, disease in _DISEASES_BY_OBSERVATION.items()}
     values["No Finding"] = int(not any(states.values()) and not film.nodule)
     values["Enlarged Cardiomediastinum"] = int(states["cardiomegaly"] == 1 and rng.random() < 0.5)
     values["Lung Opacity"] = int(film.nodule or (opaque and rng.random() < 0.8))

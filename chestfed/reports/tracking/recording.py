@@ -36,7 +36,7 @@ from chestfed.studies.training.reporting import Reporter, StudyRun, Summary, Tri
 
 #: Sums over the clients: per round under "round", of all rounds under "cost".
 _COST = ("images", "gradients", "bytes_up", "bytes_down")
-_SPENT = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
+_BUDGET = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
 _FILES = (*TABLES, SITES)
 #: Columns of the table of one K.
 _COLUMNS = ["data", "disease", "auc", "low", "high", "positives", "negatives", "missing", "protocol", "interval_method"]
@@ -112,7 +112,7 @@ class MlflowRecord(Reporter):
             if entry["round"] not in self._logged:
                 aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
                 others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift") if name in entry}
-                others |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _SPENT if key in entry))}
+                others |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _BUDGET if key in entry))}
                 self._pending.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **others}))
                 if aucs:
                     self._flush()

@@ -34,7 +34,7 @@ _ABOUT = (
     "`data: mixed` in part."
 )
 #: Why a store does not have a run: it is another store, or the run was deleted. Any other error is trouble.
-_GONE = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
+_ABSENCE_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 
 
 def local_store(out: Path) -> str:
@@ -136,7 +136,7 @@ class Store:
 
     def reopen_run(self, run: str, mark: str = "") -> str:
         """The run of this id, or with this tag `mark`, running again; empty if this store has neither."""
-        with _expected(*_GONE):
+        with _expected(*_ABSENCE_CODES):
             if not run and mark:
                 runs = self._client.search_runs([self._experiment], f"tags.mark = '{mark}'", max_results=1)
                 run = runs[0].info.run_id if runs else ""
@@ -151,7 +151,7 @@ class Store:
 
     def is_finished(self, run: str) -> bool:
         """Whether this store has the run, recorded to its end."""
-        with _expected(*_GONE):
+        with _expected(*_ABSENCE_CODES):
             info = self._client.get_run(run).info if run else None
             return info is not None and info.status == "FINISHED" and info.lifecycle_stage == "active"
         return False

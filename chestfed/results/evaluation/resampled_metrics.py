@@ -19,7 +19,7 @@ from chestfed.results.evaluation.labeled import Column
 from chestfed.results.evaluation.metrics import MAX_FPR, SHARE
 
 #: Weights worked on at a time; they fit the processor's cache. Changes no result.
-_HELD = 2**16
+_BLOCK_WEIGHTS = 2**16
 #: Resampled numbers, in this order.
 RESAMPLED: Final = ("auprc", "partial_auc", "sensitivity", "specificity", "brier")
 
@@ -38,7 +38,7 @@ def resampled_metrics(
     place, draws = stratified_draws(column.positive, column.patient, resamples, seed, number)
     order = np.argsort(-column.score, kind="stable")
     ranked = (column.score[order], column.positive[order], place[order])
-    step = max(1, _HELD // len(order))
+    step = max(1, _BLOCK_WEIGHTS // len(order))
     for rows, counts in draws:
         for start in range(0, len(counts), step):
             block = slice(rows.start + start, min(rows.start + start + step, rows.stop))

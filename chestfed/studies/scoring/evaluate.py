@@ -38,7 +38,7 @@ from chestfed.studies.training.data.clients import image_names, order_by_names, 
 from chestfed.studies.training.data.sites import left_out_views
 
 #: Batch-norm statistics of a model that is not asked for them.
-STORED: Final = ChosenStatistics()
+STORED_STATISTICS: Final = ChosenStatistics()
 
 #: Probabilities nearer to 0 or 1 than this are of logits beyond 34.
 _SATURATED = 1e-15
@@ -122,7 +122,7 @@ def evaluate_model(
     how: Intervals = Intervals(),
     batch_size: int = 64,
     skip_unreadable: bool = False,
-    statistics: ChosenStatistics = STORED,
+    statistics: ChosenStatistics = STORED_STATISTICS,
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, int], None] | None = None,

@@ -16,22 +16,22 @@ from chestfed.core.errors import ConfigError
 IGNORED: Final = "-"
 
 
-def select_own_outputs(path: Path, carried: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
+def select_own_outputs(path: Path, stored_names: Sequence[str], declared: Sequence[str] | None) -> tuple[str, ...]:
     """The outputs of a model of chestfed, whose file names them; `declared` may ignore some with '-'.
 
     Raises `ConfigError` if `declared` contradicts.
     """
     if declared is None:
-        return tuple(carried)
-    known = {_plain(name): name for name in carried}
+        return tuple(stored_names)
+    known = {_plain(name): name for name in stored_names}
     order = [known.get(_plain(name)) or _disease(name) or name for name in declared]
     _check(path, order)
-    _agree(path, carried, order)
+    _agree(path, stored_names, order)
     return tuple(order)
 
 
 def name_outputs(
-    path: Path, carried: Sequence[str] | None, declared: Sequence[str] | None
+    path: Path, stored_names: Sequence[str] | None, declared: Sequence[str] | None
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The outputs of a model from elsewhere, by the given or else the stored names, and notes.
 
@@ -39,7 +39,7 @@ def name_outputs(
 
     Raises `ConfigError` if nothing names them, they are named twice, contradict, or a name is nearly a known one.
     """
-    given = declared or carried
+    given = declared or stored_names
     if given is None:
         raise ConfigError(
             f"{path}: does not say what its outputs are. Name the diseases in order: --output-names "
@@ -57,8 +57,8 @@ def name_outputs(
                 suggestion=close[0],
             )
     _check(path, [disease or IGNORED for disease in order], given)
-    if carried and declared:
-        _agree(path, [_disease(name) or name for name in carried], [disease or IGNORED for disease in order])
+    if stored_names and declared:
+        _agree(path, [_disease(name) or name for name in stored_names], [disease or IGNORED for disease in order])
     notes: tuple[str, ...] = ()
     if others:
         notes = (f"{len(others)} of {len(order)} outputs cannot be names of diseases and are ignored: {_some(others)}",)
@@ -109,10 +109,12 @@ def _check(path: Path, order: Sequence[str], given: Sequence[str] = ()) -> None:
         raise ConfigError(f"{path}: two outputs are named '{twice}'", kind="repeated output", disease=twice)
 
 
-def _agree(path: Path, carried: Sequence[str], declared: Sequence[str]) -> None:
-    if len(carried) != len(declared) or any(b not in (a, IGNORED) for a, b in zip(carried, declared, strict=True)):
+def _agree(path: Path, stored_names: Sequence[str], declared: Sequence[str]) -> None:
+    if len(stored_names) != len(declared) or any(
+        b not in (a, IGNORED) for a, b in zip(stored_names, declared, strict=True)
+    ):
         raise ConfigError(
-            f"{path}: the file names its outputs {', '.join(carried)}; --output-names says {', '.join(declared)}. "
+            f"{path}: the file names its outputs {', '.join(stored_names)}; --output-names says {', '.join(declared)}. "
             "Omit or correct it",
             kind="contradicted outputs",
         )

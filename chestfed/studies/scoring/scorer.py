@@ -92,9 +92,9 @@ class ModelFile:
         """Channels and normalization."""
         return self.description.input or IMAGENET
 
-    def outputs(self, carried: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """`name_outputs` of what is declared, or else carried."""
-        return name_outputs(self.path, carried, self.declared.diseases or self.description.diseases)
+    def outputs(self, stored_names: Sequence[str] | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """`name_outputs` of what is declared, or else stored."""
+        return name_outputs(self.path, stored_names, self.declared.diseases or self.description.diseases)
 
     def scorer(
         self,

@@ -30,7 +30,7 @@ SAMPLED, SHOWN = 200, 4
 #: Bins of the gray levels 0 to 255, and pixels of a thumbnail's side.
 BINS, SIDE = 64, 96
 #: Images that are read at once.
-_READ = 50
+_BATCH_IMAGES = 50
 
 
 def write_site_cards(folder: Path, experiment: Experiment) -> None:
@@ -109,8 +109,8 @@ def _look_at(images: Images, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Counts of the gray levels int64 `[BINS]` over these rows, and thumbnails of the first uint8 `[m, SIDE, SIDE]`."""
     images = unwrap_features(images)
     histogram, pictures = np.zeros(BINS, np.int64), list[np.ndarray]()
-    for start in range(0, len(rows), _READ):
-        for pixels in images.read(rows[start : start + _READ]):
+    for start in range(0, len(rows), _BATCH_IMAGES):
+        for pixels in images.read(rows[start : start + _BATCH_IMAGES]):
             histogram += np.bincount(pixels.ravel() // (256 // BINS), minlength=BINS)
             if len(pictures) < SHOWN:
                 pictures.append(shrink(pixels))

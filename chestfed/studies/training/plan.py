@@ -71,7 +71,7 @@ class StudyPlan:
     """One study; `decode_seconds` is estimated from file sizes, `at_hospitals` counts images scored once per K.
 
     `write_seconds` is for hospitals that are drawn first.
-    These are of `hospitals` hospitals, the target among them or not; `tested` is how many the test set has images of.
+    These are of `hospitals` hospitals, the target among them or not; `test_hospitals`: those with test images.
     """
 
     label: str
@@ -84,7 +84,7 @@ class StudyPlan:
     at_hospitals: int = 0
     hospitals: int = 0
     with_target: bool = False
-    tested: int = 1
+    test_hospitals: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
     write_seconds: float = 0.0
 
@@ -376,7 +376,7 @@ def _elsewhere(plan: StudyPlan) -> str:
 
 def _headline(plan: StudyPlan) -> str:
     """Meaning of the AUC if the test set has images of several hospitals; else empty."""
-    text = describe_hospitals(plan.tested, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
+    text = describe_hospitals(plan.test_hospitals, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
     return f"AUC: {text}. " if text else ""
 
 

@@ -17,10 +17,10 @@ from chestfed.leaves.federation.hospital.log import KINDS
 from chestfed.leaves.federation.hospital.plan import (
     History,
     Turn,
-    bounds_of_steps,
     check_k,
     check_kind,
     check_request,
+    compute_step_bounds,
     least_between_answers,
     planned_rounds,
 )
@@ -191,7 +191,7 @@ def test_algorithm_has_its_requests(settings: str, request_: Any, is_planned: bo
 )
 def test_unequal_steps_have_bounds(steps: str, bounds: tuple[int, int]) -> None:
     asked = plan_of("methods=[{algorithm: fedavg}]", f"federated.local_steps={steps}", "federated.batch_size=1")
-    assert bounds_of_steps(asked.federated, 101, 1) == bounds
+    assert compute_step_bounds(asked.federated, 101, 1) == bounds
     cohort, turn = cohort_of(asked), Turn("", 0, 1)
     for number in bounds:
         check_request(asked, cohort, 1, turn, work(1, number))

@@ -117,7 +117,7 @@ def test_resamples_do_not_depend_on_chunks(
         first = resample(scores, labels, patients, 40, seed=3)
         assert (first.std(axis=0) > 0.01).all()
         with monkeypatch.context() as patch:
-            patch.setattr(bootstrap, "_HELD", 500)
+            patch.setattr(bootstrap, "_BLOCK_WEIGHTS", 500)
             np.testing.assert_array_equal(resample(scores, labels, patients, 40, seed=3), first)
         # A monotone change of the scores changes no AUC, in no resample.
         np.testing.assert_array_equal(resample(np.exp(scores), labels, patients, 40, seed=3), first)

@@ -230,7 +230,7 @@ class Participant:
             limits = self._hospital.file.policy
             policy.check_patients(limits, len(set(data.patients.tolist())), data.count_training_patients())
             policy.check_window(limits, study.pipeline, study.place, data.client.training_rows)
-            study.disclosed = data.disclose(self._leaves.smallest_count, study.pipeline.seed)
+            study.disclosure = data.disclose(self._leaves.smallest_count, study.pipeline.seed)
             study.data = data
             self._say(f"open: {study.data.client.training_rows:,} training rows")
         if "test" in question.values:
@@ -240,8 +240,8 @@ class Participant:
             smallest, scores_stay = self._leaves.smallest_count, self._hospital.results == "aucs"
             values, labels = study.data.disclose_test(test, smallest, scores_stay=scores_stay)
             return Parcel(values, pack(labels))
-        assert study.disclosed is not None
-        values, counts = study.disclosed
+        assert study.disclosure is not None
+        values, counts = study.disclosure
         return Parcel(values, pack(counts))
 
     def _pretrain(self, study: Study, question: Parcel) -> Parcel:
@@ -283,9 +283,9 @@ class Participant:
             if not torch.allclose(first, start.parameters, rtol=1e-4, atol=1e-6):  # processors differ in the last bits
                 text = "stage 1 has no epochs, and the server begins with other weights than the pipeline's"
                 raise Refused(text, kind="first weights")
-        if study.disclosed is None:
+        if study.disclosure is None:
             raise Refused(f"{UNKNOWN}the study is not open here", kind="unknown study")
-        own, known = (start.ratios[number], start.labeled[number]), study.disclosed[1]
+        own, known = (start.ratios[number], start.labeled[number]), study.disclosure[1]
         is_own = all(map(torch.equal, (part.cpu() for part in own), (known.ratios, known.labeled)))
         if counts[self._name] != data.client.training_rows or not is_own:
             text = "the server says that this hospital has other rows or labels than it has"

@@ -91,7 +91,7 @@ def check_k(pipeline: Pipeline, k: int) -> None:
         raise Refused("the pipeline has no such number of hospitals", kind="hospitals of stage 2")
 
 
-def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Turn, asked: Any) -> None:
+def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Turn, request: Any) -> None:
     """Refuse a request to this hospital's client that is not in the schedule.
 
     `turn` is that which it goes on from; `number` is the client's.
@@ -104,29 +104,29 @@ def check_request(pipeline: Pipeline, cohort: Federation, number: int, turn: Tur
     settings, stage = cohort.settings, turn.stage
     stages = settings.schedule
     rule: Any = cohort.rule(max(stage, 0))
-    if type(asked) not in _requests_of(pipeline, rule):
-        raise Refused(f"{type(asked).__name__} is no part of this pipeline", kind="not in the plan")
-    begins = isinstance(asked, requests.Start)
-    if begins and (stage + 1 > len(stages) or asked.stage != min(stage + 1, len(stages) - 1)):
+    if type(request) not in _requests_of(pipeline, rule):
+        raise Refused(f"{type(request).__name__} is no part of this pipeline", kind="not in the plan")
+    begins = isinstance(request, requests.Start)
+    if begins and (stage + 1 > len(stages) or request.stage != min(stage + 1, len(stages) - 1)):
         raise Refused("stages begin one after the other", kind="not in the plan")
-    done, planned = asked.after - turn.began, stages[stage].rounds if 0 <= stage < len(stages) else 0
+    done, planned = request.after - turn.began, stages[stage].rounds if 0 <= stage < len(stages) else 0
     if begins:
         ended = planned + (stage >= 0 and isinstance(rule, Restarting))  # the dual variables are a turn of their own
         if done > ended or (done < ended and not may_miss_rounds(settings)):
             raise Refused(f"the stage has {planned} rounds, and another may begin after them", kind="not in the plan")
         return
-    if isinstance(asked, requests.BestDual) and done < planned and not may_miss_rounds(settings):
+    if isinstance(request, requests.BestDual) and done < planned and not may_miss_rounds(settings):
         raise Refused("the dual variables are estimated at the end of a stage", kind="not in the plan")
-    if done > planned or (done == planned and asked.trains):
+    if done > planned or (done == planned and request.trains):
         raise Refused(f"the stage has {planned} rounds", kind="not in the plan")
-    if isinstance(asked, requests.Work):
-        least, most = bounds_of_steps(settings, cohort.rows[number], cohort.places[number])
-        if settings.local_steps is None and asked.steps:
+    if isinstance(request, requests.Work):
+        least, most = compute_step_bounds(settings, cohort.rows[number], cohort.places[number])
+        if settings.local_steps is None and request.steps:
             raise Refused("the pipeline has no other steps than its window", kind="not in the plan")
-        if settings.local_steps is not None and not least <= asked.steps <= most:
+        if settings.local_steps is not None and not least <= request.steps <= most:
             raise Refused(f"the pipeline has {least} to {most} steps per round here", kind="not in the plan")
     batches = {requests.Statistics: STATISTICS_BATCHES, requests.BestDual: getattr(rule, "dual_batches", 0)}
-    if getattr(asked, "batches", 0) != batches.get(type(asked), 0):
+    if getattr(request, "batches", 0) != batches.get(type(request), 0):
         raise Refused("the pipeline has another number of batches", kind="not in the plan")
 
 
@@ -162,7 +162,7 @@ def least_between_answers(settings: Federated, rows: int, place: int) -> int:
     Two rounds of unequal numbers of steps that go on from one turn have their first steps in common: their difference
     is the work of the others alone.
     """
-    least, most = bounds_of_steps(settings, rows, place)
+    least, most = compute_step_bounds(settings, rows, place)
     if settings.local_steps is not None:
         return least if least == most else 1
     windows = sorted({stage.window for stage in settings.schedule})
@@ -170,7 +170,7 @@ def least_between_answers(settings: Federated, rows: int, place: int) -> int:
     return min([least, *gaps])
 
 
-def bounds_of_steps(settings: Federated, rows: int, place: int) -> tuple[int, int]:
+def compute_step_bounds(settings: Federated, rows: int, place: int) -> tuple[int, int]:
     """Fewest and most local steps of a client in a round; `place` in the order of addition, whoever has left."""
     chosen = settings.local_steps
     if chosen is None:

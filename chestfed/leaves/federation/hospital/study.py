@@ -55,7 +55,7 @@ class Study:
     usage: Usage
     code: dict[str, str]
     data: OwnData | None = None
-    disclosed: tuple[dict[str, Any], Counts] | None = None
+    disclosure: tuple[dict[str, Any], Counts] | None = None
     stage_2: StageTwo | None = None
 
     def check_code(self) -> None:

@@ -115,10 +115,10 @@ class Conversation:
             self._failures.pop(name, None)
         return {name: answers[name] for name in questions if name in answers}
 
-    def _refuse_too_few(self, asked: int, waiting: Mapping[str, _PendingQuestions], enough: int | None) -> None:
+    def _refuse_too_few(self, hospitals: int, waiting: Mapping[str, _PendingQuestions], enough: int | None) -> None:
         """Raise `TrainingError` if so many fail that the others are not enough."""
         failing = [name for name in waiting if self._fails(name)]
-        if asked - len(failing) < (asked if enough is None else enough):
+        if hospitals - len(failing) < (hospitals if enough is None else enough):
             name = failing[-1]
             reasons = self._failures[name]
             raise TrainingError(

@@ -24,9 +24,9 @@ from chestfed.results.evaluation.labeled import Cell, list_cells, list_strata
 
 #: Weights drawn by one call of the generator. Part of the random stream: another value gives other resamples, as soon
 #: as there are more weights than this (images times resamples).
-_DRAWN = 4_000_000
+_DRAWS_PER_CALL = 4_000_000
 #: Weights of images worked on at a time; they fit the processor's cache. Changes no result.
-_HELD = 2**18
+_BLOCK_WEIGHTS = 2**18
 
 
 def resampled_aucs(
@@ -79,7 +79,7 @@ def jointly_resampled_aucs(
         pairs += [(run, cell, _pairs(of_run[cell.rows, cell.column], *given)) for run, of_run in enumerate(runs)]
     names = [("joint",)] if hospitals is None else [("joint", number) for number in range(len(strata))]
     streams = [numpy_stream(seed, "bootstrap", *name) for name in names]
-    step = max(1, _DRAWN // len(patient))
+    step = max(1, _DRAWS_PER_CALL // len(patient))
     for start in range(0, resamples, step):
         size = min(step, resamples - start)
         counts = np.empty((size, sum(map(len, strata))), np.int64)
@@ -134,7 +134,7 @@ def stratified_draws(
 
     def draws() -> Iterator[tuple[slice, np.ndarray]]:
         rng = numpy_stream(seed, "bootstrap", *stream)
-        step = max(1, _DRAWN // len(positive))
+        step = max(1, _DRAWS_PER_CALL // len(positive))
         for start in range(0, resamples, step):
             size = min(step, resamples - start)
             drawn = [draw_patients(rng, len(stratum), size) for stratum in strata]
@@ -206,7 +206,7 @@ def _weighted_aucs(pairs: _Pairs, counts: np.ndarray) -> np.ndarray:
     In integers: a positive image wins 2 against a drawn negative below it, and 1 against one of the same score.
     """
     aucs = np.empty(len(counts))
-    step = max(1, _HELD // (len(pairs.negative_patient) + len(pairs.positive_patient)))
+    step = max(1, _BLOCK_WEIGHTS // (len(pairs.negative_patient) + len(pairs.positive_patient)))
     for start in range(0, len(counts), step):
         drawn = counts[start : start + step]
         negatives = np.zeros((len(drawn), len(pairs.negative_patient) + 1), np.int64)

@@ -17,7 +17,7 @@ from chestfed.results.evaluation.intervals.bootstrap import draw_patients
 from chestfed.results.evaluation.labeled import Column
 
 #: Weights worked on at a time, 16 MB.
-_HELD = 2**21
+_BLOCK_WEIGHTS = 2**21
 _NAMES = ("Brier score", "calibration error")
 
 
@@ -49,7 +49,7 @@ def compare_calibration(
     ends: list[tuple[float | None, float | None]] = [(None, None)] * len(_NAMES)
     if resamples > 1:
         rng, drawn = numpy_stream(0, "calibration compared"), []
-        step = max(1, _HELD // max(len(reference[0][j].score) for j in use))
+        step = max(1, _BLOCK_WEIGHTS // max(len(reference[0][j].score) for j in use))
         for start in range(0, resamples, step):
             counts = draw_patients(rng, len(patients), min(step, resamples - start)).astype(float)
             drawn.append(_measure(model, use, patients, counts) - _measure(reference, use, patients, counts))

@@ -18,7 +18,7 @@ from chestfed.results.evaluation.labeled import Column
 from chestfed.results.evaluation.metrics import SHARE
 
 #: Weights worked on at a time, 16 MB.
-_HELD = 2**21
+_BLOCK_WEIGHTS = 2**21
 
 
 class RecognizedFindings(TypedDict):
@@ -56,7 +56,7 @@ def count_recognized(
     if not resamples:
         return result
     rng, differences = numpy_stream(0, "findings recognized"), []
-    step = max(1, _HELD // max(len(reference[0][j].score) for j in use))
+    step = max(1, _BLOCK_WEIGHTS // max(len(reference[0][j].score) for j in use))
     for start in range(0, resamples, step):
         size = (min(step, resamples - start), len(patients))
         counts = draw_patients(rng, size[1], size[0]).astype(float)

@@ -32,7 +32,7 @@ from chestfed.studies.training.data.features import open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
 from chestfed.studies.training.data.sites import (
     OWN_TEST,
-    SCORED,
+    SCORED_ROLES,
     TEST,
     TRAIN,
     UNUSED,
@@ -166,7 +166,7 @@ def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
             raise ConfigError(
                 "no validation image has the views of evaluation.protocol: set a larger validation_fraction at the site"
             )
-        used = used.move(SCORED, UNUSED, "not read by a search for settings")
+        used = used.move(SCORED_ROLES, UNUSED, "not read by a search for settings")
         role, reason = (used.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason"))
         role[chosen], reason[chosen] = TEST, ""
         selection.append(used.with_columns(role=role, reason=reason))

@@ -26,7 +26,7 @@ from chestfed.studies.experiment.pipeline import AnyPipeline, Pipeline
 #: Roles of a row. TEST: of the test set, scored in every evaluated round. OWN_TEST: scored by the finished models only,
 #: as patients of the hospital's own. VALID: to choose settings on.
 TRAIN, VALID, TEST, OWN_TEST, UNUSED = "train", "valid", "test", "own_test", "unused"
-SCORED: Final = (TEST, OWN_TEST, VALID)
+SCORED_ROLES: Final = (TEST, OWN_TEST, VALID)
 _BLANK: Final = {"role": UNUSED, "client": "", "reason": ""}
 _PLACE: Final = "#place"
 
