@@ -38,7 +38,7 @@ from chestfed.leaves.drafts.proposal import (
 _RIVAL: Final = 0.5
 #: Element -> the role after which a column of its values is called.
 _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "AccessionNumber": "study"}
-#: What is between the names of several files in a cell.
+#: Pattern between the names of several files in a cell.
 _BETWEEN: Final = r"\s*[;,|]\s*|\s+"
 #: Columns whose cells are in headers by chance, by their names.
 _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
