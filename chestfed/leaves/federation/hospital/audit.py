@@ -145,7 +145,7 @@ def audit(state: Path, seen: Sequence[tuple[int, str]] = ()) -> Audit:
 
 
 def _compare(seen: Sequence[tuple[int, str]], known: Mapping[int, str], who: str) -> list[str]:
-    """What became of lines that were seen as they are not in the log."""
+    """List the lines that were seen as they are not in the log."""
     return [
         f"line {line}, {who} as {str(chain)[:16]}, {'was altered' if line in known else 'is missing'}"
         for line, chain in dict.fromkeys(seen)
