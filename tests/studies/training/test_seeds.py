@@ -103,7 +103,7 @@ def test_stopped_cluster_job_is_unfinished(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(cluster, "prepare_machine", lambda runtime: None)
     monkeypatch.setattr(cluster, "run_study", lambda *given: os.kill(os.getpid(), signal.SIGTERM))
     with assert_refused(ChestfedError, "stopped"):
-        cluster.Training()(MagicMock(experiment=Experiment(MagicMock(), MagicMock())), None)
+        cluster.JobTraining()(MagicMock(experiment=Experiment(MagicMock(), MagicMock())), None)
 
 
 @pytest.fixture(scope="module")

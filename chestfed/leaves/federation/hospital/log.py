@@ -144,7 +144,7 @@ class Chain(logging.Handler):
     def _write(self, entry: dict[str, Any]) -> None:
         """Add a line, after one that says what became of a torn one; a full disk is reported in one line."""
         try:
-            torn = b"" if self._is_whole or not self.file.exists() else _read_end(self.file)[1]
+            torn = b"" if self._is_whole or not self.file.is_file() else _read_end(self.file)[1]
             self._is_whole = False
             if torn:
                 os.truncate(self.file, self.file.stat().st_size - len(torn))
