@@ -3,7 +3,6 @@
 Flower hands each message to a new process that unpacks and runs code sent by the server. Here the bundle is empty: a
 hospital answers from the chestfed that it installed itself, in one process that keeps its images open, and the server's
 side of a run is `chestfed federation run`. Both are to Flower a task: the token of a task admits to its messages.
-docs/engines.md lists what each import would need to be replaced.
 """
 
 from __future__ import annotations
