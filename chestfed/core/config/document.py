@@ -85,10 +85,14 @@ def drop_added(section: StrictModel, data: dict[str, Any]) -> None:
     """Remove from the plain data of a section, and of those in it, each `AddedLater` key that has its default."""
     for name, field in type(section).model_fields.items():
         value = getattr(section, name)
-        if isinstance(value, StrictModel) and isinstance(data.get(name), dict):
-            drop_added(value, data[name])
-        elif any(isinstance(mark, AddedLater) for mark in field.metadata) and value == field.get_default():
+        if any(isinstance(mark, AddedLater) for mark in field.metadata) and value == field.get_default():
             data.pop(name, None)
+        elif isinstance(value, StrictModel) and isinstance(data.get(name), dict):
+            drop_added(value, data[name])
+        elif isinstance(value, list) and isinstance(data.get(name), list):
+            for part, plain in zip(value, data[name], strict=True):
+                if isinstance(part, StrictModel):
+                    drop_added(part, plain)
 
 
 Model = TypeVar("Model", bound=StrictModel)

@@ -6,10 +6,11 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from chestfed.core.config import StrictModel
+from chestfed.core.config import AddedLater, StrictModel
 from chestfed.core.diseases import check_column
 
 Share = Annotated[float, Field(ge=0, le=1)]
+PositiveShare = Annotated[float, Field(gt=0, lt=1)]
 TaskName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(check_column)]
 #: Limit on the clients of one site or collection.
 MOST_CLIENTS: Final = 10_000
@@ -50,12 +51,25 @@ class SiteEntry(StrictModel):
         description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
         "fewer images are a part of more; null: all",
     )
+    positives: Annotated[PositiveShare | dict[str, PositiveShare] | None, AddedLater()] = Field(
+        None,
+        description="share of positives among the training labels, reached by dropping whole patients, drawn by the "
+        "study's seed: one number for every disease, or a mapping of some diseases to theirs, such as {edema: 0.01}. "
+        "Before training_images; validation and test images stay as they are; null: as found",
+    )
     control: Literal["labels_permuted", "noise"] | None = Field(
         None,
         description="make an added site a negative control, which must not help. labels_permuted: the labels of "
         "its training images are permuted between images, so that prevalences and co-occurrences stay "
         "the same; noise: its training images are uniform noise",
     )
+
+    @field_validator("positives")
+    @classmethod
+    def _names_a_disease(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        if value == {}:
+            raise ValueError("name a disease, such as {edema: 0.01}, or give one number for all")
+        return value
 
     @model_validator(mode="after")
     def _is_cut(self) -> Self:

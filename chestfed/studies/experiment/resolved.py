@@ -53,6 +53,7 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
         del section[last]
     for entry in data["sites"]:  # what the sites hold is in the digests of their content
         del entry["config"], entry["root"], entry["control"], entry["training_images"]
+        entry.pop("positives", None)
     data["evaluation"]["resamples"] = Evaluation().resamples  # made anew from the stored scores
     if data["collection"] is not None:
         del data["collection"]["root"], data["collection"]["download"]

@@ -31,6 +31,7 @@ from chestfed.studies.training.client_summary import weights_of_largest_k
 from chestfed.studies.training.costs import Timings, bytes_per_client_round, duration, estimated
 from chestfed.studies.training.data.class_counts import draw_class_counts
 from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.data.prevalence import describe_thinning
 from chestfed.studies.training.data.sites import TRAIN
 
 #: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
@@ -87,6 +88,7 @@ class StudyPlan:
     test_hospitals: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
     write_seconds: float = 0.0
+    thinned: tuple[str, ...] = ()  #: sites with another share of positives, in words
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -182,6 +184,7 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         max(1, len(tests)),
         tuple(_count_patients(scored, patients)),
         unwritten.seconds / cores(),
+        tuple(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
     )
 
 
@@ -288,7 +291,8 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
 def _remarks(plan: StudyPlan) -> list[str]:
     """Unusual clients, and what the test set can show at all."""
     pipeline = plan.pipeline
-    remarks = unusual_clients(
+    remarks = [*plan.thinned]
+    remarks += unusual_clients(
         plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
     )
     few = [

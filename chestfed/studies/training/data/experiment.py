@@ -30,6 +30,7 @@ from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
 from chestfed.studies.training.data.features import open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
+from chestfed.studies.training.data.prevalence import thin_positives
 from chestfed.studies.training.data.sites import (
     OWN_TEST,
     SCORED_ROLES,
@@ -143,7 +144,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study = []
-    for site in map(_apply_control, sites):
+    for site in (_change_rows(site, pipeline.seed) for site in sites):
         if site.entry.training_images is not None:
             site = limit_training(site, site.entry.training_images, pipeline.seed)
             if not all(len(site.find(TRAIN, name)) for name in site.clients):
@@ -200,7 +201,9 @@ def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
         )
 
 
-def _apply_control(site: StudySite) -> StudySite:
+def _change_rows(site: StudySite, seed: int) -> StudySite:
+    """The site with the share of positives, and as the negative control, that its entry asks for."""
+    site = thin_positives(site, seed)
     return permute_labels(site) if site.entry.control == "labels_permuted" else site
 
 
@@ -209,7 +212,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     assert pipeline.held_out is not None
     name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held = next(site for site in sites if site.name == name)
-    others = [_apply_control(site) for site in sites if site is not held]
+    others = [_change_rows(site, pipeline.seed) for site in sites if site is not held]
     split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
     frame = held.table.frame
     rows = np.ones(len(frame), bool)

@@ -91,6 +91,17 @@ class StudySite:
         client = self.table.frame["client"] if to == TRAIN else self.table.frame["client"].mask(rows, "")
         return self.with_columns(role=role, client=client, reason=reasons)
 
+    def leave_out(self, rows: np.ndarray, reason: str) -> StudySite:
+        """Copy of the site that does not use these training rows, int `[n]`; its facts count who is left."""
+        columns = {name: self.table.frame[name].to_numpy(dtype=object, copy=True) for name in _BLANK}
+        for name, value in (_BLANK | {"reason": reason}).items():
+            columns[name][rows] = value
+        site = self.with_columns(**columns)
+        scored = site.table.frame["role"].isin((TEST, OWN_TEST))
+        used = people(site.select(TRAIN), site.table.with_frame(site.table.frame[scored]))
+        left_out = self.facts["left_out"] | {reason: len(rows)}
+        return replace(site, facts=self.facts | {"people": used, "left_out": left_out})
+
 
 def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
     """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
@@ -110,15 +121,7 @@ def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
     names, numbers = np.unique(patients, return_inverse=True)
     order = numpy_stream(seed, "training images", site.name).permutation(len(names))
     within = np.bincount(numbers, minlength=len(names))[order].cumsum() <= images
-    left_out = rows[~np.isin(numbers, order[within])]
-    role, reason, client = (
-        site.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason", "client")
-    )
-    role[left_out], reason[left_out], client[left_out] = UNUSED, f"beyond {images} training images", ""
-    limited = site.with_columns(role=role, reason=reason, client=client)
-    scored = limited.table.frame["role"].isin((TEST, OWN_TEST))
-    used = people(limited.select(TRAIN), limited.table.with_frame(limited.table.frame[scored]))
-    return replace(limited, facts=site.facts | {"people": used})
+    return site.leave_out(rows[~np.isin(numbers, order[within])], f"beyond {images} training images")
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:

@@ -1,0 +1,144 @@
+"""A site whose training images have another share of positives: whole patients are dropped, nobody else changes.
+
+Patients are visited in an order drawn by the seed. One is dropped if that brings the shares of positives nearer to the
+wanted ones, in the sum over the diseases of the distance of their log odds. Nobody with a positive image of a disease
+that is, or was, too rare is dropped, and nobody without any unless a disease was too rare. With one disease these are
+patients with a positive image if positives are too many, else patients without, and no more than needed. With several
+the patients are visited again until nobody is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from chestfed.core.console import plural
+from chestfed.core.diseases import format_title
+from chestfed.core.errors import ConfigError
+from chestfed.core.randomness import numpy_stream
+from chestfed.studies.training.data.sites import TRAIN, StudySite
+
+#: Largest difference of log odds from what is wanted: whole patients seldom come to it exactly.
+_TOLERANCE: Final = 0.2
+
+
+def thin_positives(site: StudySite, seed: int) -> StudySite:
+    """The site with the share of positives that its entry's `positives` wants among its training labels, with repeats.
+
+    Each client of patients cut alike has that share; with another cut the site as a whole.
+
+    Raises `ConfigError` if a disease is not labeled there, or whole patients do not come near the share.
+    """
+    wanted = site.entry.positives
+    if wanted is None:
+        return site
+    labeled = [disease for disease in site.table.diseases if disease in site.labeled]
+    if not isinstance(wanted, Mapping):
+        wanted = dict.fromkeys(labeled, wanted)
+    if unknown := [disease for disease in wanted if disease not in labeled]:
+        text = (
+            f"positives: {site.name} has no labels of {', '.join(unknown)} in this study, but of {', '.join(labeled)}"
+        )
+        raise ConfigError(text, kind="disease without labels", site=site.name, diseases=unknown)
+    parts = site.clients if site.entry.cut == "alike" else ("",)
+    dropped = [_choose(site, part, wanted, seed) for part in parts]
+    return site.leave_out(np.concatenate(dropped), _name_reason(site))
+
+
+def describe_thinning(site: StudySite) -> str:
+    """The patients that were dropped at a site, and the shares of positives that are left, as a sentence."""
+    frame, training = site.table.frame, site.select(TRAIN)
+    dropped = frame["patient"][(frame["reason"] == _name_reason(site)).to_numpy(dtype=bool)]
+    ratios = zip(site.table.diseases, training.positive_ratios().tolist(), strict=True)
+    left = ", ".join(f"{format_title(disease)} {ratio:.3g}" for disease, ratio in ratios if not math.isnan(ratio))
+    return (
+        f"{site.name}: {len(dropped):,} training images of {plural(dropped.nunique(), 'patient')} are "
+        f"{_name_reason(site)}. Shares of positives of its training labels: {left}"
+    )
+
+
+def _name_reason(site: StudySite) -> str:
+    wanted = site.entry.positives
+    shares = wanted.items() if isinstance(wanted, Mapping) else [("", wanted)]
+    return "dropped for positives: " + ", ".join(f"{disease} {share:g}".strip() for disease, share in shares)
+
+
+def _choose(site: StudySite, client: str, wanted: Mapping[str, float], seed: int) -> np.ndarray:
+    """Training rows of a client that are dropped, int `[m]`; of all clients if it is empty."""
+    rows = site.find(TRAIN, client)
+    frame = site.table.frame.iloc[rows]
+    labels = frame[list(wanted)].to_numpy(dtype=np.float32)
+    repeats = frame["repeats"].to_numpy()
+    _, patients = np.unique(frame["patient"].to_numpy(dtype=str), return_inverse=True)
+    counts = np.zeros((2, patients.max() + 1, len(wanted)), np.int64)
+    for value in (0, 1):
+        np.add.at(counts[value], patients, repeats[:, None] * (labels == value))
+    order = numpy_stream(seed, "positives", client or site.name).permutation(counts.shape[1])
+    goal = [math.log(share / (1 - share)) for share in wanted.values()]
+    dropped = drop_patients(counts, goal, order.tolist())
+    left = counts.sum(axis=1) - counts[:, dropped].sum(axis=1)
+    for (disease, share), target, negative, positive in zip(wanted.items(), goal, *left.tolist(), strict=True):
+        if not negative or not positive or abs(_log_odds(positive, negative) - target) > _TOLERANCE:
+            found = "no label" if not negative + positive else f"{positive} of {negative + positive}"
+            raise ConfigError(
+                f"positives: {client or site.name} cannot have a share of {share:g} of {disease}: dropping whole "
+                f"patients comes to {found} at the nearest. Set another share, or name fewer diseases "
+                "(`positives: {edema: 0.05}`)",
+                kind="share of positives not reached",
+                site=site.name,
+                disease=disease,
+                found=positive / max(1, positive + negative),
+            )
+    return rows[np.isin(patients, dropped)]
+
+
+def drop_patients(counts: np.ndarray, goal: Sequence[float], order: Sequence[int]) -> list[int]:
+    """The numbers of the patients that are dropped.
+
+    Parameters
+    ----------
+    counts
+        Negative and positive labels of each patient and disease: int `[2, patients, J]`.
+    goal
+        The log odds wanted, `[J]`.
+    order
+        In which patients are visited.
+    """
+    left = counts.sum(axis=1).tolist()
+    of_patient = counts.transpose(1, 0, 2).tolist()
+    distance = sum(_distances(left, goal))
+    rare_at_first = [_log_odds(p, n) < target for n, p, target in zip(*left, goal, strict=True)]
+    dropped, present = list[int](), [patient for patient in order if any(map(any, of_patient[patient]))]
+    while True:
+        before = len(dropped)
+        for patient in present:
+            negatives, positives = of_patient[patient]
+            rare = (_log_odds(p, n) < target for n, p, target in zip(*left, goal, strict=True))
+            if not any(positives) and not any(rare_at_first):
+                continue
+            if any(has and (first or now) for has, first, now in zip(positives, rare_at_first, rare, strict=True)):
+                continue
+            after = [
+                [a - b for a, b in zip(*pair, strict=True)] for pair in zip(left, (negatives, positives), strict=True)
+            ]
+            nearer = sum(_distances(after, goal))
+            if nearer < distance:
+                dropped.append(patient)
+                left, distance = after, nearer
+        if len(dropped) == before:
+            return dropped
+        gone = set(dropped)
+        present = [patient for patient in present if patient not in gone]
+
+
+def _distances(left: Sequence[Sequence[int]], goal: Sequence[float]) -> Iterator[float]:
+    return (abs(_log_odds(p, n) - target) for n, p, target in zip(*left, goal, strict=True))
+
+
+def _log_odds(positives: int, negatives: int) -> float:
+    if not positives or not negatives:
+        return math.inf if positives else -math.inf
+    return math.log(positives / negatives)
