@@ -59,9 +59,9 @@ class SiteEntry(StrictModel):
     )
     control: Literal["labels_permuted", "noise"] | None = Field(
         None,
-        description="make an added site a negative control, which must not help. labels_permuted: the labels of "
-        "its training images are permuted between images, so that prevalences and co-occurrences stay "
-        "the same; noise: its training images are uniform noise",
+        description="make an added site, or all clients of the target but its first, a negative control, which must "
+        "not help. labels_permuted: the labels of its training images are permuted between images, so that "
+        "prevalences and co-occurrences stay the same; noise: its training images are uniform noise",
     )
 
     @field_validator("positives")

@@ -252,8 +252,8 @@ class Conditions(StrictModel):
                 raise ValueError("evaluation.batch_norm: the test images of a collection are of no client; remove it")
         if self.held_out is not None:
             self._can_hold_out(available)
-        if self.sites and self.sites[0].control is not None:
-            raise ValueError("control: the first site is the target; only added sites can be negative controls")
+        if self.sites and self.sites[0].control is not None and self.sites[0].clients == 1:
+            raise ValueError("control: the first client is the target; only added ones can be negative controls")
         if not all(1 <= k <= available for k in self.k) or self.k != sorted(set(self.k)):
             raise ValueError(
                 f"k must be increasing numbers from 1 to {available}, the number of clients; found {self.k}"

@@ -71,3 +71,22 @@ def test_target_of_control_is_real(loaded: Callable[[Path], Experiment], plain: 
 def test_the_target_cannot_be_a_control() -> None:
     with assert_refused(ConfigError, "invalid value", key=""):
         load_pipeline(CONTROLS / "noise.yaml", ["sites=[{config: a.yaml, control: noise}, {config: b.yaml}]"]).resolve()
+
+
+@pytest.mark.parametrize("control", ["labels_permuted", "noise"])
+def test_added_parts_of_target_are_controls(home: Path, control: str) -> None:
+    def load(key: str) -> Experiment:
+        file = bundled("pipelines") / "source_addition_samples.yaml"
+        entry = f"sites=[{{config: ../site_configs/synthetic/chestxray8.yaml, clients: 3{key}}}]"
+        changes = ["preprocess.size=64", "samples.size=tiny", entry, "k=[1, 3]"]
+        changes += ["alternatives=null", "evaluation.split=test"]
+        pipeline = load_pipeline(file, changes).resolve()
+        return load_images([read_rows(pipeline, file, home / "synthetic_hospitals")], home / "cache")[0]
+
+    plain, controlled = load(""), load(f", control: {control}")
+    assert plain.digests[plain.clients[0].name] == controlled.digests[plain.clients[0].name]
+    assert plain.digests["test set"] == controlled.digests["test set"]
+    for true, false in zip(plain.clients[1:], controlled.clients[1:], strict=True):
+        assert false.name == f"{true.name} ({control.replace('_', ' ')})"
+        assert controlled.digests[false.name] not in plain.digests.values()
+        assert rows(true.labels, true.repeats) == rows(false.labels, false.repeats)

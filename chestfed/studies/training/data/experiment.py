@@ -341,8 +341,8 @@ class StudyImages:
         rows, table = site.find(TRAIN, name), site.select(TRAIN, name)
 
         def make() -> tuple[ClientData, str]:
-            images = self.take(site, rows)
-            shown = NoiseImages(images, site.seed, name) if site.entry.control == "noise" else images
+            images, noise = self.take(site, rows), site.entry.control == "noise" and site.is_control(name)
+            shown = NoiseImages(images, site.seed, name) if noise else images
             given = self._give(shown)
             client = ClientData(name, given, table.labels(), table.frame["repeats"].to_numpy(), table.origin)
             return client, client.digest(self._key)

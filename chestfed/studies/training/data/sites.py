@@ -73,6 +73,10 @@ class StudySite:
         splits = self.table.frame["split"].iloc[self.find(role)].unique()
         return f"{' and '.join(map(str, splits))} split" if len(splits) else ""
 
+    def is_control(self, client: str) -> bool:
+        """Whether a client of the site is a negative control."""
+        return self.entry.control is not None and client.endswith(_name_control(self.entry))
+
     @property
     def in_use(self) -> np.ndarray:
         """Which rows the study reads, bool `[n]`."""
@@ -194,7 +198,7 @@ def _assign_roles(
     if not target and entry.test_fraction is None:
         splits = (_place(table).select(split, views) for split in ("test", "valid"))
         test_rows = next((rows for rows in splits if len(rows.frame)), scored)
-    clients = _cut(table.name, training, entry, pipeline.seed)
+    clients = _cut(table.name, training, entry, pipeline.seed, target=target)
     columns = {name: np.full(len(table.frame), value, object) for name, value in _BLANK.items()}
     for name, part in clients:
         columns["client"][_places(part)], columns["role"][_places(part)] = name, TRAIN
@@ -228,9 +232,9 @@ def left_out_views(table: SiteTable, split: str | None) -> str:
     return f". It leaves out the images there for their views ({counts}): if they are frontal, take protocol all-image"
 
 
-def client_tables(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
+def client_tables(table: SiteTable, entry: SiteEntry, seed: int, *, target: bool) -> list[tuple[str, SiteTable]]:
     """The training rows of each client of a site, by name, as a study with this seed cuts them."""
-    parts = _cut(table.name, _set_aside(table, entry, seed)[0], entry, seed)
+    parts = _cut(table.name, _set_aside(table, entry, seed)[0], entry, seed, target=target)
     return [(name, table.with_frame(part.frame.drop(columns=_PLACE))) for name, part in parts]
 
 
@@ -239,7 +243,7 @@ def permute_labels(site: StudySite) -> StudySite:
     frame, columns = site.table.frame.copy(), [*site.labeled, "repeats"]
     columns = [name for name in columns if name in frame]
     whole = replace(site.table, diseases=site.labeled)
-    for name in site.clients:
+    for name in filter(site.is_control, site.clients):
         places = site.find(TRAIN, name)
         part = permute_table_labels(whole.with_frame(frame.iloc[places].reset_index(drop=True)), site.seed)
         for column in columns:
@@ -258,13 +262,20 @@ def _set_aside(table: SiteTable, entry: SiteEntry, seed: int) -> tuple[SiteTable
     return training, test, validation
 
 
-def _cut(name: str, training: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[str, SiteTable]]:
-    """The clients that a site's training rows are cut into, by name; a negative control's says so everywhere."""
+def _cut(name: str, training: SiteTable, entry: SiteEntry, seed: int, *, target: bool) -> list[tuple[str, SiteTable]]:
+    """The clients that a site's training rows are cut into, by name; a negative control's says so everywhere.
+
+    The first client of the target is no control.
+    """
     parts = [training] if entry.clients == 1 else cut_into_clients(training, entry.clients, seed, entry.cut)
     names = [name] if entry.clients == 1 else [f"{name}-{number}" for number in range(1, len(parts) + 1)]
-    if entry.control is not None:
-        names = [f"{name} ({entry.control.replace('_', ' ')})" for name in names]
+    names = [name if target and number == 0 else f"{name}{_name_control(entry)}" for number, name in enumerate(names)]
     return list(zip(names, parts, strict=True))
+
+
+def _name_control(entry: SiteEntry) -> str:
+    """What the name of a negative control of this entry ends with."""
+    return "" if entry.control is None else f" ({entry.control.replace('_', ' ')})"
 
 
 def _place(table: SiteTable) -> SiteTable:
