@@ -52,7 +52,7 @@ def list_compared(results: Results, view: str) -> list[str]:
 
 
 def describe_chance(results: Results) -> str:
-    """Which models order the images of a hospital they were trained at worse than chance; empty if none does.
+    """Which models order the images of a hospital they were trained at no better than chance; empty if none does.
 
     Diseases are named if their interval is below one half.
     """
@@ -61,7 +61,7 @@ def describe_chance(results: Results) -> str:
     if view == "study" and results.about.get("held_out"):
         return ""
     for *diseases, mean in group_rows(results.list_estimates(view, takes_part=True), "place", "model"):
-        if mean["auc"] is None or mean["auc"] >= _CHANCE:
+        if mean["auc"] is None or mean["auc"] > _CHANCE:
             continue
         clear = [format_title(row["disease"]) for row in diseases if row["high"] is not None and row["high"] < _CHANCE]
         names = f" ({', '.join(clear)}: 95% interval below 0.5)" if clear else ""
@@ -70,8 +70,9 @@ def describe_chance(results: Results) -> str:
     if not below:
         return ""
     return (
-        "The mean AUC is below 0.5 on held-out patients of a hospital that the model was trained at. Labels may be "
-        f"reversed, or training diverged or was too short: {'; '.join(below)}."
+        "The mean AUC is not above 0.5 on held-out patients of a hospital that the model was trained at. Labels may be "
+        "reversed, or training was too short, diverged or collapsed to one score for all images (a smaller or a larger "
+        f"step may help): {'; '.join(below)}."
     )
 
 

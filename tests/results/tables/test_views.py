@@ -191,6 +191,7 @@ def test_chance_names_low_means_and_diseases() -> None:
     assert text.count("Edema") == 1
     assert "K=3" not in text
     assert describe_chance(make_study(("K=1", "a", True, good), ("K=1", "b", False, low))) == ""  # b trained nothing
+    assert "K=1 at a 0.500" in describe_chance(make_study(("K=1", "a", True, make_row(0.5, 0.5, 0.4, 0.6))))
 
 
 @pytest.mark.slow

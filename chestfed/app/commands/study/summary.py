@@ -36,7 +36,7 @@ def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     texts += [_explain_brackets(results), _list_missing(results), results.about.get("made_unalike", "")]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):
-        text = "Warning: mean AUCs below 0.5 where the model was trained: reversed labels, or too little training"
+        text = "Warning: mean AUCs not above 0.5 where the model was trained: labels reversed, or too little training"
         parts.append(Text(f"{text} (page, --verbose).", "yellow"))
     return Group(*parts)
 
