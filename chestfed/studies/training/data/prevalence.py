@@ -28,9 +28,10 @@ _TOLERANCE: Final = 0.2
 def thin_positives(site: StudySite, seed: int) -> StudySite:
     """The site with the share of positives that its entry's `positives` wants among its training labels, with repeats.
 
-    Each client of patients cut alike has that share; with another cut the site as a whole.
+    Each client of patients cut alike comes as near to that share as whole patients allow; with another cut the site as
+    a whole does.
 
-    Raises `ConfigError` if a disease is not labeled there, or whole patients do not come near the share.
+    Raises `ConfigError` if a disease is not labeled there, or whole patients do not come near the share at the site.
     """
     wanted = site.entry.positives
     if wanted is None:
@@ -44,7 +45,8 @@ def thin_positives(site: StudySite, seed: int) -> StudySite:
         )
         raise ConfigError(text, kind="disease without labels", site=site.name, diseases=unknown)
     parts = site.clients if site.entry.cut == "alike" else ("",)
-    dropped = [_choose(site, part, wanted, seed) for part in parts]
+    dropped, left = zip(*(_choose(site, part, wanted, seed) for part in parts), strict=True)
+    _check_shares(site, wanted, np.sum(left, axis=0))
     return site.leave_out(np.concatenate(dropped), _name_reason(site))
 
 
@@ -66,8 +68,11 @@ def _name_reason(site: StudySite) -> str:
     return "dropped for positives: " + ", ".join(f"{disease} {share:g}".strip() for disease, share in shares)
 
 
-def _choose(site: StudySite, client: str, wanted: Mapping[str, float], seed: int) -> np.ndarray:
-    """Training rows of a client that are dropped, int `[m]`; of all clients if it is empty."""
+def _choose(site: StudySite, client: str, wanted: Mapping[str, float], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Training rows of a client that are dropped, int `[m]`, and the labels that are left, as in `drop_patients`.
+
+    Of all clients if `client` is empty.
+    """
     rows = site.find(TRAIN, client)
     frame = site.table.frame.iloc[rows]
     labels = frame[list(wanted)].to_numpy(dtype=np.float32)
@@ -79,12 +84,17 @@ def _choose(site: StudySite, client: str, wanted: Mapping[str, float], seed: int
     order = numpy_stream(seed, "positives", client or site.name).permutation(counts.shape[1])
     goal = [math.log(share / (1 - share)) for share in wanted.values()]
     dropped = drop_patients(counts, goal, order.tolist())
-    left = counts.sum(axis=1) - counts[:, dropped].sum(axis=1)
-    for (disease, share), target, negative, positive in zip(wanted.items(), goal, *left.tolist(), strict=True):
-        if not negative or not positive or abs(_log_odds(positive, negative) - target) > _TOLERANCE:
+    return rows[np.isin(patients, dropped)], counts.sum(axis=1) - counts[:, dropped].sum(axis=1)
+
+
+def _check_shares(site: StudySite, wanted: Mapping[str, float], left: np.ndarray) -> None:
+    """Refuse shares that were not reached with these negative and positive labels, int `[2, J]`."""
+    for (disease, share), negative, positive in zip(wanted.items(), *left.tolist(), strict=True):
+        goal = math.log(share / (1 - share))
+        if not negative or not positive or abs(_log_odds(positive, negative) - goal) > _TOLERANCE:
             found = "no label" if not negative + positive else f"{positive} of {negative + positive}"
             raise ConfigError(
-                f"positives: {client or site.name} cannot have a share of {share:g} of {disease}: dropping whole "
+                f"positives: {site.name} cannot have a share of {share:g} of {disease}: dropping whole "
                 f"patients comes to {found} at the nearest. Set another share, or name fewer diseases "
                 "(`positives: {edema: 0.05}`)",
                 kind="share of positives not reached",
@@ -92,7 +102,6 @@ def _choose(site: StudySite, client: str, wanted: Mapping[str, float], seed: int
                 disease=disease,
                 found=positive / max(1, positive + negative),
             )
-    return rows[np.isin(patients, dropped)]
 
 
 def drop_patients(counts: np.ndarray, goal: Sequence[float], order: Sequence[int]) -> list[int]:
