@@ -2,9 +2,9 @@
 
     python -m docs.generate.licenses [REPORT.json ...]
 
-writes `docs/licenses.md`. A package of the lock that is not installed here, such as one for another system, is looked
-up in reports of `pip install --dry-run --ignore-installed --no-deps --report REPORT.json PACKAGE==VERSION`, or keeps
-the row that it has.
+writes `requirements/licenses.md`. A package of the lock that is not installed here, such as one for another system, is
+looked up in reports of `pip install --dry-run --ignore-installed --no-deps --report REPORT.json PACKAGE==VERSION`, or
+keeps the row that it has.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "licenses.md"
+PAGE = ROOT / "requirements" / "licenses.md"
 #: File of the lock -> what it belongs to, in the order in which a package is looked for.
 LOCKS = {"core.txt": "default", "torch.txt": "default", "federation.txt": "federation", "dev.txt": "development"}
 _HEAD = """# Licenses of dependencies
