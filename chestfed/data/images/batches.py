@@ -295,6 +295,10 @@ class TrainBatches:
         epochs, places = np.divmod(samples, len(self._rows))
         return np.concatenate([self._order_epoch(int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
 
+    def select_labels(self, position: int, rows: np.ndarray) -> Tensor:
+        """Labels of a batch with these rows, float32 `[n, J]`."""
+        return self._labels[torch.from_numpy(rows)]
+
     def whole(self) -> Iterator[Batch]:
         """Every row of the training list once, without augmentation, in its order; batches differ by one image."""
         for rows in np.array_split(self._rows, -(-len(self._rows) // self._batch_size)):
@@ -326,7 +330,7 @@ class TrainBatches:
         samples = self._number_samples(position).tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         numbers, pixels = torch.from_numpy(rows), self._images.read(rows)
-        labels = self._labels[numbers]
+        labels = self.select_labels(position, rows)
         if self._uploads is None:
             images = normalize(self._augment.apply(pixels, seeds), out=self._buffers[slot])
             self._buffers[slot] = images

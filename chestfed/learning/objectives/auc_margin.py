@@ -139,4 +139,5 @@ AUC = ObjectiveSpec(
     build=build,
     rule=AucMargin,
     draws=False,
+    by_class=True,
 )

@@ -105,4 +105,5 @@ CROSS_ENTROPY = ObjectiveSpec(
     build=build,
     rule=CrossEntropy,
     draws=False,
+    by_class=True,
 )

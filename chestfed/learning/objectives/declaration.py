@@ -208,7 +208,8 @@ class ObjectiveSpec(Versioned):
     `package.module:Rule` is a reference to this declaration. `version` identifies the code of one that
     stands in no file. `draws` says whether the loss may draw random numbers: the generators are then kept from batch to
     batch, which takes time. An algorithm that trains on it `lacks` these abilities: `Can.OWN_DUALS`, `Can.MEAN_POINT`.
-    `oracle` makes gradients of its own.
+    `oracle` makes gradients of its own. `by_class` says that batches may be drawn by class (`federated.sampling`): with
+    another share of positives in every batch, and in the `Population`, it is the same problem.
     """
 
     name: str
@@ -221,6 +222,7 @@ class ObjectiveSpec(Versioned):
     draws: bool = True
     lacks: frozenset[Can] = frozenset()
     oracle: Oracle | None = None
+    by_class: bool = False
 
     @property
     def streams(self) -> tuple[str, ...]:

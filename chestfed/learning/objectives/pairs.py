@@ -161,6 +161,7 @@ SOPA_S = ObjectiveSpec(
     build=build_partial,
     rule=PartialAuc,
     draws=False,
+    by_class=True,
 )
 
 SOAP = ObjectiveSpec(

@@ -149,6 +149,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "runtime.dtype": pipeline.runtime.dtype != "float32" and "models travel as float32",
         "algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
         "objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",
+        "federated.sampling": settings.sampling is not None and "batches are drawn by class in one process",
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
         "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.positives": any(entry.positives for entry in pipeline.sites) and "patients are dropped in one process",

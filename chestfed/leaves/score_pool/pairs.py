@@ -163,6 +163,7 @@ POOL_AUC = ObjectiveSpec(
     build=build,
     rule=PoolAuc,
     draws=False,
+    by_class=True,
     lacks=frozenset({Can.MEAN_POINT}),
 )
 
@@ -175,5 +176,6 @@ POOL_PARTIAL_AUC = ObjectiveSpec(
     build=build_partial,
     rule=PoolPartialAuc,
     draws=False,
+    by_class=True,
     lacks=frozenset({Can.MEAN_POINT}),
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, create_model, model_validator
 from torch import Tensor
 
-from chestfed.core.config import StrictModel
+from chestfed.core.config import AddedLater, StrictModel
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
@@ -20,6 +20,7 @@ from chestfed.learning.engines.weights import WeightMode
 from chestfed.learning.exchange.exchange import Exchange, choose_steps, list_fields
 from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.studies.experiment.options.rounds import LocalSteps, check_demands
+from chestfed.studies.experiment.options.sampling import Sampling, check_sampling
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,10 @@ class Federated(Steps):
         "drop: the round continues without it; a number: it does if at least so many others have answered. In a "
         "federation a hospital is late after `faults.late_after` seconds",
     )
+    sampling: Annotated[Sampling | None, AddedLater()] = Field(
+        None,
+        description="draw batches of stage 2 by class, such as {positives: 0.5}; null: an epoch has all images once",
+    )
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
         default="codasca",
         validate_default=True,
@@ -142,6 +147,7 @@ class Federated(Steps):
                 f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
             )
         check_demands(self)
+        check_sampling(self)
         if self.total_steps is not None and "stages" in self.model_fields_set:
             raise ValueError("stages: no effect beside total_steps; remove one")
         if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:

@@ -35,6 +35,7 @@ from chestfed.learning.objectives.declaration import (
     shape_shared,
 )
 from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import (
     build_layout,
@@ -91,12 +92,19 @@ class Federation:
             Client -> training rows; if all images are in one place, the pool of `k` clients is the only one.
         ratios, labeled
             Share of positives among the labeled rows, NaN without any, and share of labeled rows: float64 `[K, J]`.
+
+        Raises `ConfigError` if batches are to be drawn by class, and a client has no disease with both classes.
         """
         settings, k = pipeline.federated, k or len(counts)
         weights = client_weights(list(counts.values()), settings.weights)
+        images = settings.images_per_step * (k if settings.spec.pooled else 1)
+        if settings.sampling is not None:
+            both = ((ratios > 0) & (ratios < 1)).any(axis=1)
+            check_classes(settings, dict(zip(counts, both, strict=True)))
+            ratios, share = settings.sampling.change_counts(ratios, labeled.numpy(), images)
+            labeled = torch.from_numpy(share)
         p = common_positive_ratio(ratios, weights).to(device, getattr(torch, pipeline.runtime.dtype))
         population = Population(p, torch.from_numpy(np.nan_to_num(ratios)).to(p), labeled=labeled.to(p))
-        images = settings.images_per_step * (k if settings.spec.pooled else 1)
         groups, rows = NetworkGroups(pipeline.model, len(pipeline.tasks)), tuple(counts.values())
         about = (
             tuple(counts),
@@ -263,7 +271,9 @@ def make_member_host(
     pipeline, machine = experiment.pipeline, experiment.machine
 
     def batches(stream: str) -> TrainBatches:
-        return member.train_batches(federation.images_per_step, pipeline.seed, stream, pipeline.augment, machine)
+        images, sampling = federation.images_per_step, federation.settings.sampling
+        positives = None if sampling is None else sampling.count(images)
+        return member.train_batches(images, pipeline.seed, stream, pipeline.augment, machine, positives)
 
     spec = federation.settings.objective_spec
     client = NetworkClient(

@@ -24,6 +24,7 @@ from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
 from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.providers import Unwritten
 from chestfed.studies.experiment.stage_2 import whole_rounds
@@ -157,7 +158,10 @@ class StudyPlan:
 
 
 def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: Unwritten = Unwritten()) -> StudyPlan:
-    """Count what this study would do; of sites labels are read, and no image."""
+    """Count what this study would do; of sites labels are read, and no image.
+
+    Raises `ConfigError` if batches are to be drawn by class, and a client cannot.
+    """
     if experiment.sites:
         parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
         clients = [ImageCounts.of(name, part.labels(), part.frame["repeats"].to_numpy()) for name, part in parts]
@@ -165,6 +169,8 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         clients = [
             ImageCounts.of(client.name, client.labels, client.repeats, client.classes) for client in experiment.clients
         ]
+    both = {part.name: any(map(min, part.positives, part.negatives)) for part in clients[: max(experiment.pipeline.k)]}
+    check_classes(experiment.pipeline.federated, both)
     tests, hospitals = experiment.select_scored()
     scored = np.concatenate([table.labels() for table in tests.values()] or [experiment.test.labels])
     names = [table.frame["patient"].astype(str).to_numpy() for table in tests.values()]

@@ -59,6 +59,7 @@ from chestfed.results.tables.run_folder import (
     TIME,
     RunFolder,
 )
+from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.alternatives import AlternativeRuns
 from chestfed.studies.training.assemble import Deployment
@@ -240,7 +241,12 @@ class RunningStudy:
         return shared_stage_1(self.experiment, out, deployment=self.deployment)
 
     def run_k(self, k: int) -> Row:
-        """Stage 2 with the first K clients, or what is left of it."""
+        """Stage 2 with the first K clients, or what is left of it.
+
+        Raises `ConfigError` if batches are to be drawn by class, and a client of the largest K cannot.
+        """
+        clients = self.experiment.list_clients(self.pipeline.k[-1])
+        check_classes(self.pipeline.federated, {client.name: client.has_both_classes for client in clients})
         for disease, what in self.experiment.find_lacking(k).items():
             text = f"no {what} of {disease_title(disease)} among the training images: the model cannot learn it"
             warn(f"K={k}: {text}")

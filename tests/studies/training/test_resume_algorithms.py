@@ -77,6 +77,7 @@ WITHIN = "methods.*.objective={name: auc, pairs: within_site}"
 TOP_K, BITS = ("methods.*.compression={kind: " + kind + "}" for kind in ("top_k, share: 0.2", "8_bits"))
 ADAM = "methods.*.server_optimizer={kind: adam, lr: 0.01}"
 UNEQUAL = "federated.local_steps={per_client: [1, 2, 3], stragglers: 0.5}"
+BY_CLASS = "federated.sampling={positives: 0.5}"
 VARIANTS = {
     "coda within sites": ("coda", (WITHIN,)),
     "coda_plus top_k adam": ("coda_plus", (TOP_K, ADAM)),
@@ -84,6 +85,9 @@ VARIANTS = {
     "fedbn top_k epochs": ("fedbn", (TOP_K, "federated.local_steps={epochs: 0.1}")),
     "fednova unequal drawn": ("fednova", (UNEQUAL, "federated.clients_per_round=2")),
     "codasca unequal": ("codasca", (UNEQUAL,)),
+    "codasca by class": ("codasca", (BY_CLASS,)),
+    "fedxl2 by class": ("fedxl2", (BY_CLASS,)),
+    "centralized by class": ("centralized", (BY_CLASS,)),
 }
 
 
@@ -92,6 +96,7 @@ VARIANTS = {
     "local_scgdam",
     "pdmm",
     "fedxl2",
+    "codasca by class",
     "coda_plus top_k adam",
     "ditto 8_bits adam unequal",
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.images.augment import Augment
+from chestfed.data.images.balanced import BalancedBatches
 from chestfed.data.images.batches import (
     IMAGENET,
     EvalBatches,
@@ -80,14 +82,23 @@ class ClientData:
         positive = (weight * (self.labels == 1)).sum(axis=0)
         return np.divide(positive, total, out=np.full(total.shape, np.nan), where=total > 0)
 
+    @property
+    def has_both_classes(self) -> bool:
+        """Whether the training list has positives and negatives of a disease."""
+        ratios = self.positive_ratios()
+        return bool(((ratios > 0) & (ratios < 1)).any())
+
     def labeled_share(self) -> Tensor:
         """Share of the training list's rows that has a label, float64 `[J]`."""
         weight = self._effective_repeats()
         return torch.from_numpy(weight @ ~np.isnan(self.labels) / weight.sum())
 
-    def train_batches(self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine) -> TrainBatches:
-        """Endless augmented batches; the order depends on seed and name only."""
-        return TrainBatches(
+    def train_batches(
+        self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine, positives: int | None = None
+    ) -> TrainBatches:
+        """Endless augmented batches, the order depends on seed and name only; with so many `positives` in each."""
+        kind = TrainBatches if positives is None else partial(BalancedBatches, positives=positives)
+        return kind(
             self.images,
             self.labels,
             self.repeats,
