@@ -131,7 +131,7 @@ def test_samples_train_in_two_methods(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_settings_are_tuned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("digits.yaml").write_text(TINY.format(file=bundled("pipelines") / "digits_ih.yaml"))
-    tuned = chestfed.tune("digits.yaml", methods=["fedprox"], trials=2, seeds=1, quiet=True)
+    tuned = chestfed.tune("digits.yaml", methods=["fedprox"], trials=2, seeds=1, confirm=0, quiet=True)
     assert tuned.trials["trial"].tolist() == [1, 2]
     assert isinstance(tuned.result, chestfed.Study)
     best = tuned.trials.sort_values("validation_auc")["local_lr"].iloc[-1]

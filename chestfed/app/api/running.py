@@ -208,6 +208,8 @@ def tune(
     methods: Sequence[Part] | None = None,
     trials: int = 20,
     seeds: int = 3,
+    confirm: int = 3,
+    every_k: bool = False,
     device: str | None = None,
     data: str | Path | None = None,
     out: str | Path = "runs",
@@ -226,7 +228,11 @@ def tune(
     pipeline, methods
         As for `chestfed.run`; without `methods` all that the pipeline selects.
     trials, seeds
-        Settings that are tried per method; training seeds of each trial, and of the test.
+        Settings that are tried per key that is searched; training seeds of each trial, and of the test.
+    confirm
+        Further training seeds of the three best settings; 0: none.
+    every_k
+        Whether each K of the pipeline gets settings of its own, and what else its `alternatives` train.
 
     Raises
     ------
@@ -244,11 +250,12 @@ def tune(
     declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
     settings = listed(overrides, "overrides", str)
     counts = {"trials": arguments.check_positive(trials, "trials"), "seeds": arguments.check_positive(seeds, "seeds")}
+    counts["confirm"] = confirm and arguments.check_positive(confirm, "confirm")
     source = arguments.locate_pipeline(pipeline, declared)
     if methods is not None:
         settings += arguments.select_methods(source, listed(methods, "methods"), declared)
     settings += arguments.list_plain_keys(None, None, device)
-    tuning = tune_run.prepare(source, settings, arguments.optional_path(data, "data"), **counts)
+    tuning = tune_run.prepare(source, settings, arguments.optional_path(data, "data"), **counts, every_k=every_k)
     session = Session(open_console(quiet=quiet), folder, store, tracking, skip_unreadable=skip_unreadable)
     tuned, finished = tune_run.run(session, tuning)
     return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(finished))

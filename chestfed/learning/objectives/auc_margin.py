@@ -59,6 +59,12 @@ class AucMargin(Objective):
         """alpha: J, for each site."""
         return self.positive_ratio.numel()
 
+    @property
+    def gradient_scale(self) -> float:
+        """p(1-p), the mean over the diseases: the factor of eq. 2 before the loss of a pair."""
+        p = self.positive_ratio.double()
+        return float((p * (1 - p)).mean()) or 1.0
+
     def _select_site(self, variables: Tensor) -> Tensor:
         """The part of this site in variables `[..., S J]`: `[..., J]`."""
         sites = torch.atleast_2d(self.positive_ratio).shape

@@ -41,6 +41,11 @@ class Objective(Protocol):
         return 0
 
     @property
+    def gradient_scale(self) -> float:
+        """Size of the gradients, where those of cross-entropy are 1: ranges of step sizes are divided by it."""
+        return 1.0
+
+    @property
     def shared_shape(self) -> tuple[int, ...]:
         """Shape of what the server sends with the model for the loss, and no client changes: an estimate, scores."""
         return (0,)
@@ -72,6 +77,11 @@ class Sampled(Protocol):
 def shape_shared(objective: object) -> tuple[int, ...]:
     """The objective's `shared_shape`; (0,) for one that does not say it."""
     return tuple(getattr(objective, "shared_shape", (0,)))
+
+
+def measure_gradients(objective: object) -> float:
+    """The objective's `gradient_scale`; 1 for one that does not say it."""
+    return float(getattr(objective, "gradient_scale", 1.0))
 
 
 def count_shared(objective: object) -> int:

@@ -38,6 +38,10 @@ class CompositionalAuc(Objective):
     def dual_size(self) -> int:
         return self.outer.dual_size
 
+    @property
+    def gradient_scale(self) -> float:
+        return self.outer.gradient_scale
+
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """The outer loss f, on logits of the network at g(x)."""
         return self.outer.loss(logits, labels, extra, dual)

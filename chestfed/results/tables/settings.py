@@ -87,7 +87,8 @@ def describe_tuning(tuning: Mapping[str, Any] | None) -> str:
     if not tuning:
         return "by hand"
     how = "grid" if tuning["grid"] else "search"
-    return f"{how}: {tuning['trials']} trials of {len(tuning['seeds'])} seeds"
+    confirmed = f", confirmed on {len(seeds)}" if (seeds := tuning.get("confirmed")) else ""
+    return f"{how}: {tuning['trials']} trials of {len(tuning['seeds'])} seeds{confirmed}"
 
 
 def tabulate_settings(methods: Sequence[MethodFacts]) -> pd.DataFrame:

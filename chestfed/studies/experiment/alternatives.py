@@ -49,6 +49,11 @@ class Alternatives(StrictModel):
     """Trained and scored for every hospital with both classes of a disease, beside the model of the largest K."""
 
     own_data: bool = Field(True, description="both stages on the hospital's own images alone")
+    own_data_settings: dict[str, dict[str, float]] = Field(
+        {},
+        description="site -> settings with which its own data are trained on in place of the method's, as "
+        "`chestfed tune --k all` finds them: `{nih: {local_lr: 0.02}}`",
+    )
     fine_tuned: FineTuning | None = Field(
         FineTuning(), description="the common model trained on at the hospital; needs validation_fraction at its site"
     )
@@ -79,7 +84,7 @@ def centralized_settings(federated: Federated, changes: dict[str, Any]) -> Feder
 
     Raises `ValueError` if a key is unknown, the keys do not go together, or the algorithm does not pool the images.
     """
-    keys = federated.model_fields_set & (Federated.model_fields.keys() - {"algorithm", "objective"})
+    keys = federated.model_fields_set & (Federated.model_fields.keys() - {"algorithm", "objective", "by_k"})
     written = {key: getattr(federated, key) for key in keys}
     settings = Federated.model_validate(complete_entry(written, changes))
     settings.check()

@@ -178,11 +178,22 @@ def _override_common(document: Document, override: str, selected: dict[str, int]
         raise ConfigError(f"--set {key}: no effect: the pipeline compares windows; write --set windows=[{value}]")
     for index in selected.values():
         entry = document.data["methods"][index]
-        entry.pop("tuning", None)  # other settings than those that were found
+        _forget_tuning(document, entry, key.removeprefix("federated."))
         if inner and isinstance(entry.get(first), dict):
             document.override(f"methods.{index}.{first}.{inner}={value}", key)
         elif not inner:
             entry.pop(first, None)
+
+
+def _forget_tuning(document: Document, entry: dict[str, Any], key: str) -> None:
+    """Drop how settings were found, and this key among those of single K and of own data: it is set by hand for all."""
+    entry.pop("tuning", None)
+    alternatives = document.data.get("alternatives")
+    own_data = alternatives.get("own_data_settings") if isinstance(alternatives, dict) else None
+    for settings in (entry.get("by_k"), own_data):
+        for values in settings.values() if isinstance(settings, dict) else ():
+            if isinstance(values, dict):
+                values.pop(key.removeprefix("algorithm."), None)
 
 
 def _override_methods(document: Document, overrides: Sequence[str], selected: dict[str, int]) -> None:
@@ -202,7 +213,7 @@ def _override_methods(document: Document, overrides: Sequence[str], selected: di
                 f"{', '.join(selected)}; or methods.*.KEY for all of them"
             )
         for index, inner in targets.items():
-            document.data["methods"][index].pop("tuning", None)
+            _forget_tuning(document, document.data["methods"][index], inner)
             document.override(f"methods.{index}.{inner}={value}", key)
 
 

@@ -26,6 +26,7 @@ from chestfed.results.evaluation.intervals import DEFAULT, MethodName
 from chestfed.results.evaluation.protocols import ImageProtocol, OverHospitals
 from chestfed.studies.experiment.alternatives import Alternatives, centralized_settings
 from chestfed.studies.experiment.data import MOST_CLIENTS, CollectionEntry, HeldOut, Overlap, SampleHospitals, SiteEntry
+from chestfed.studies.experiment.ranges import check_values
 from chestfed.studies.experiment.stage_2 import Federated
 
 
@@ -297,8 +298,12 @@ class Conditions(StrictModel):
     def check_federated(self, settings: Federated) -> None:
         """Raise `ValueError` if the settings of a method do not go together, or not with the alternatives."""
         settings.check()
-        if self.alternatives is not None and self.alternatives.centralized is not None:
-            centralized_settings(settings, self.alternatives.centralized)
+        alternatives = self.alternatives
+        own = {} if alternatives is None else alternatives.own_data_settings
+        for values in (*settings.by_k.values(), *own.values()):
+            check_values(settings, values)
+        if alternatives is not None and alternatives.centralized is not None:
+            centralized_settings(settings, alternatives.centralized)
 
     def _can_hold_out(self, clients: int) -> None:
         if len(self.sites) < 2:
@@ -319,6 +324,8 @@ class TuningRecord(StrictModel):
     seeds: list[int] = Field(min_length=1, description="training seeds of each trial")
     grid: bool = Field(description="true: all points of a grid, or some drawn by the seed; false: a search in ranges")
     validation_auc: float = Field(description="mean AUC of the selected settings on the validation images")
+    confirmed: list[int] = Field([], description="further training seeds that the best three settings were tried with")
+    every_k: bool = Field(False, description="true: searched for every K by itself, and for hospitals alone")
 
 
 #: A pipeline's file, or a study of one method.

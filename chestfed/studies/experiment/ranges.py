@@ -2,13 +2,14 @@
 
 An option declares its range as `Field(..., json_schema_extra={"search": [0.01, 1.0, "log"]})`. All algorithms that have
 an option are searched over the same range of it. An option whose value is not a number (`null`, `auto`) is left as it
-is, unless the pipeline's `search` gives it a range.
+is, unless the pipeline's `search` gives it a range. Ranges of step sizes are in units of the loss: they are divided by
+the `gradient_scale` of the objective, so that all losses move the weights alike.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -18,8 +19,9 @@ from chestfed.core.config import StrictModel
 from chestfed.learning.exchange.exchange import list_fields
 from chestfed.studies.experiment.stage_2 import Federated
 
-#: The best value is at an edge if it lies in this outer share of the range, which then grows by `_WIDER` of its width.
-_EDGE, _WIDER = 0.1, 0.5
+#: The best value is at an edge if it lies in this outer share of the range, which then grows by `_WIDER` of its width,
+#: on a log scale by a factor of `_FACTOR` at most.
+_EDGE, _WIDER, _FACTOR = 0.1, 0.5, 4.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,14 @@ class Grid:
     def at_edge(self, best: float) -> bool:
         """Whether it is the smallest or the largest of three or more."""
         return len(self.values) > 2 and best in (min(self.values), max(self.values))
+
+    def scaled(self, unit: float) -> Grid:
+        """Grid itself: its values are those that are tried."""
+        return self
+
+    def open_ends(self, best: float, tried: Iterable[float]) -> list[float]:
+        """None: nothing else is tried."""
+        return []
 
     def as_written(self, value: float) -> float:
         """The value itself."""
@@ -102,15 +112,60 @@ class Range:
 
     def widened(self, best: float) -> Range:
         """The range, wider on the side where `best` lies at its edge, unless the option's limit is near there."""
-        to, back = (math.log, math.exp) if self.log else (float, float)
+        to, back = self._axis
         low, high = to(self.low), to(self.high)
         edge = _EDGE * (high - low)
-        below, above = (to(limit) if limit > 0 or not self.log else -math.inf for limit in self.bounds)
+        below, above = self._limits
         if to(best) < low + edge and low - below > edge:
-            return replace(self, low=back(max(low - _WIDER * (high - low), (low + below) / 2)))
+            return replace(self, low=back(max(low - self._reach, (low + below) / 2)))
         if to(best) > high - edge and above - high > edge:
-            return replace(self, high=back(min(high + _WIDER * (high - low), (high + above) / 2)))
+            return replace(self, high=back(min(high + self._reach, (high + above) / 2)))
         return self
+
+    def scaled(self, unit: float) -> Range:
+        """The range divided by `unit`."""
+        return self if unit == 1 else replace(self, low=self.low / unit, high=self.high / unit)
+
+    def including(self, value: float) -> Range:
+        """The range, as wide as it must be to hold `value`."""
+        return replace(self, low=min(self.low, value), high=max(self.high, value))
+
+    def open_ends(self, best: float, tried: Iterable[float]) -> list[float]:
+        """Values to try beyond `best`: one on each side where none of `tried` is near it.
+
+        Near: on a log scale within a factor of four, else within half the width; but not nearer than a tenth of it.
+        None on a side where the option's limit is that near.
+        """
+        to, back = self._axis
+        place, edge = to(best), _EDGE * (to(self.high) - to(self.low))
+        distances = [to(value) - place for value in tried]
+        ends = []
+        for side, limit in zip((-1, 1), self._limits, strict=True):
+            reach = min(self._reach, side * (limit - place) / 2)
+            if reach < edge / 2 or any(min(edge, reach) * 0.999 <= side * step <= reach * 1.001 for step in distances):
+                continue
+            value = self.as_written(back(place + side * reach))
+            if value != best:
+                ends.append(value)
+        return ends
+
+    @property
+    def _axis(self) -> tuple[Callable[[float], float], Callable[[float], float]]:
+        """To the scale on which the range is even, and back."""
+        return (math.log, math.exp) if self.log else (float, float)
+
+    @property
+    def _limits(self) -> tuple[float, float]:
+        """The option's limits on that scale."""
+        below, above = (self._axis[0](limit) if limit > 0 or not self.log else -math.inf for limit in self.bounds)
+        return below, above
+
+    @property
+    def _reach(self) -> float:
+        """The most by which it is widened at once, on that scale."""
+        to, _ = self._axis
+        wider = _WIDER * (to(self.high) - to(self.low))
+        return min(wider, math.log(_FACTOR)) if self.log else wider
 
     def at_edge(self, best: float) -> bool:
         """Whether it lies in the outer tenth of the range on either side, which may be next to the option's limit."""
@@ -172,12 +227,48 @@ def list_options(settings: Federated) -> dict[str, tuple[FieldInfo, Any]]:
     return {**common, **algorithm_options, **dict(fields("objective.", settings.objective)), **dict(of_steps)}
 
 
+def find_scaled_keys(settings: Federated) -> set[str]:
+    """The step sizes that gradients of the loss are multiplied by as they are."""
+    plain = getattr(settings.algorithm, "dual_step", "") == "gradient"
+    return {"local_lr", "dual_lr"} if plain else {"local_lr"}
+
+
+def with_values(settings: Federated, values: Mapping[str, float]) -> Federated:
+    """The settings with these values of keys of `list_options`; they are not checked."""
+    for key, value in values.items():
+        name, option = _locate(key)
+        part = value if not name else getattr(settings, name).model_copy(update={option: value})
+        settings = settings.model_copy(update={name or option: part})
+    return settings
+
+
+def at_k(settings: Federated, k: int) -> Federated:
+    """The settings with which the first `k` clients train."""
+    return with_values(settings, settings.by_k.get(str(k), {})).model_copy(update={"by_k": {}})
+
+
+def check_values(settings: Federated, values: Mapping[str, float]) -> None:
+    """Raise `ValueError` if values of `by_k`, or of a hospital's own data, are not valid or not those of options."""
+    options = list_options(settings)
+    for key in values:
+        name, _ = _locate(key)
+        if key not in options or (not name and key != "local_lr") or name in set(list_fields()) - {"server_optimizer"}:
+            raise ValueError(f"{key}: takes local_lr and options of the algorithm, the objective or the server's step")
+    written = settings.model_dump(exclude_unset=True) | {"by_k": {}}
+    type(settings).model_validate(set_values(written, settings, values)).check()
+
+
+def _locate(key: str) -> tuple[str, str]:
+    """The part of `federated` that a key of `list_options` is of, empty for its own, and the name there."""
+    part, _, option = key.rpartition(".")
+    return part or ("" if key in Federated.model_fields else "algorithm"), option
+
+
 def set_values(entry: Mapping[str, Any], settings: Federated, values: Mapping[str, float]) -> dict[str, Any]:
     """An entry of `methods`, as plain data, with these values; `settings` are those that it stands for."""
     changed = dict(entry)
     for key, value in values.items():
-        part, _, option = key.rpartition(".")
-        part = part or ("" if key in Federated.model_fields else "algorithm")
+        part, option = _locate(key)
         if not part:
             changed[key] = value
             continue

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, create_model, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 from torch import Tensor
 
 from chestfed.core.config import AddedLater, StrictModel
@@ -120,6 +120,26 @@ class Federated(Steps):
     objective: Annotated[Options | None, Choice(OBJECTIVES, optional=True)] = Field(
         None, description="the loss: a name, or a mapping of `name` and options; null: the algorithm's own"
     )
+
+    by_k: Annotated[dict[str, dict[str, float]], AddedLater()] = Field(
+        {},
+        description="settings of single K in place of these, as `chestfed tune --k all` finds them: "
+        "`{1: {local_lr: 0.02}, 3: {local_lr: 0.1, objective.inner_lr: 0.01}}`. Step size and options of algorithm, "
+        "objective and server optimizer",
+    )
+
+    @field_validator("by_k", mode="before")
+    @classmethod
+    def _numbers_are_keys(cls, value: Any) -> Any:
+        """Let K be written as a number."""
+        return {str(key): values for key, values in value.items()} if isinstance(value, dict) else value
+
+    @field_validator("by_k")
+    @classmethod
+    def _keys_are_numbers(cls, value: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        if wrong := [key for key in value if not key.isdecimal() or int(key) < 1]:
+            raise ValueError(f"its keys are numbers of clients; found {', '.join(wrong)}")
+        return value
 
     @model_validator(mode="before")
     @classmethod

@@ -16,10 +16,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,8 @@ from chestfed.results.tables.run_folder import ALTERNATIVES, CHOICE, MODEL_FILE
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.studies.experiment.options.rounds import LocalSteps
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.ranges import at_k, with_values
+from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet, score
 from chestfed.studies.training.data.experiment import Experiment
@@ -94,6 +97,7 @@ class AlternativeRuns:
         if choices is None:
             return
         hospitals = list(self._hospitals())
+        self._drop_other_settings()
         for hospital in self._list_alone():
             self._train_alone(hospital)
         if choices.fine_tuned is not None:
@@ -106,12 +110,14 @@ class AlternativeRuns:
         if choices.gate is not None:
             tuning = choices.fine_tuned and choices.fine_tuned.model_dump()
             settings = [choices.gate.model_dump(), LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
+            settings += [choices.own_data_settings] if choices.own_data_settings else []
             self._keep_only(GATE, settings)
             for hospital in hospitals:
                 self._choose(hospital, choices.gate)
 
     def list_alone(self) -> list[str]:
         """The hospitals whose model of their own data is missing, those with most images first."""
+        self._drop_other_settings()
         missing = sorted(self._list_alone(), key=lambda hospital: -hospital.client.training_rows)
         return [hospital.name for hospital in missing]
 
@@ -125,6 +131,22 @@ class AlternativeRuns:
         if self.pipeline.alternatives is None or not self.pipeline.alternatives.own_data:
             return []
         return [hospital for hospital in self._hospitals() if not self._is_trained_alone(hospital)]
+
+    def _drop_other_settings(self) -> None:
+        """Remove models of own data that were trained with other settings."""
+        choices = self.pipeline.alternatives
+        if choices is None or not choices.own_data:
+            return
+        for client in self.experiment.clients:
+            folder, values = self._folder(OWN_DATA, client.name), self._list_own_settings(client.name)
+            stored = read_json(folder / _SETTINGS) if (folder / _SETTINGS).is_file() else {}
+            if folder.is_dir() and stored != values:
+                shutil.rmtree(folder)
+                warn(f"{OWN_DATA}, {client.name}: other settings than before, trained again")
+
+    def _list_own_settings(self, name: str) -> dict[str, float]:
+        choices = self.pipeline.alternatives
+        return {} if choices is None else choices.own_data_settings.get(name, {})
 
     def _is_trained_alone(self, hospital: Hospital) -> bool:
         """Whether the model of a hospital's own data is there; of the target that is K=1."""
@@ -145,7 +167,10 @@ class AlternativeRuns:
 
     def _train_alone(self, hospital: Hospital) -> None:
         folder = self._folder(OWN_DATA, hospital.name)
-        experiment = self._isolate(hospital, hospital.test)
+        experiment = self._isolate(hospital, hospital.test, self._list_own_settings(hospital.name))
+        folder.mkdir(parents=True, exist_ok=True)
+        if values := self._list_own_settings(hospital.name):
+            write_json(folder / _SETTINGS, values)
         trained = self._train(experiment, 1, self.pretrain(experiment), folder, f"{hospital.name}, own data")
         self._write(folder, experiment, trained, hospital.test)
 
@@ -155,7 +180,7 @@ class AlternativeRuns:
         if not missing:
             return
         pipeline = self.pipeline.model_copy(
-            update={"federated": centralized_settings(self.pipeline.federated, changes), "k": [k]}
+            update={"federated": centralized_settings(at_k(self.pipeline.federated, k), changes), "k": [k]}
         )
         experiment = replace(self.experiment, pipeline=pipeline)
         trained = self._train(experiment, k, self.pretrain(self.experiment), folder, "centralized")
@@ -188,13 +213,13 @@ class AlternativeRuns:
     def _train_candidates(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
         """The common model trained on with one step size, as it is after each number of epochs."""
         assert hospital.validation is not None
-        federated = self.pipeline.federated
+        federated = self._common_settings
         rows, size = hospital.client.training_rows, federated.images_per_step
         rounds_of = {epochs: max(1, round(epochs * rows / size / federated.window)) for epochs in settings.epochs}
         changes: dict[str, Any] = {"stages": 1, "clients_per_round": None, "local_lr": federated.local_lr * factor}
         changes["local_steps"] = None  # an epoch is counted in windows
         changes["stage_steps"] = max(rounds_of.values()) * federated.window
-        experiment = self._isolate(hospital, hospital.validation, changes)
+        experiment = isolate(self.experiment, hospital.client, hospital.validation, federated, changes)
         primal, buffers = (tensor.cpu() for tensor in self._common_weights)  # a, b and alpha anew, the hospital's own p
         training = begin_training(experiment, 1, Pretrained(primal, buffers, []), Deployment(), keeps_classifier=True)
         engine, network, state = training.engine, training.network, training.state
@@ -257,21 +282,16 @@ class AlternativeRuns:
         network = read_model(self.folder, self.experiment)
         return network.parameters().clone(), network.buffers().clone()
 
-    def _isolate(self, hospital: Hospital, test: TestSet, changes: dict[str, Any] | None = None) -> Experiment:
-        """A study of this hospital alone."""
-        alone = {"clients_per_round": None, "local_steps": self._find_local_steps(hospital)}
-        federated = self.pipeline.federated.model_copy(update=changes or alone)
-        pipeline = self.pipeline.model_copy(update={"k": [1], "federated": federated, "alternatives": None})
-        experiment = replace(self.experiment, clients=(hospital.client,), test=test, hospitals={}, joins={})
-        return replace(experiment, pipeline=pipeline)
+    @property
+    def _common_settings(self) -> Federated:
+        """The settings with which the largest K was trained."""
+        return at_k(self.pipeline.federated, self.pipeline.k[-1])
 
-    def _find_local_steps(self, hospital: Hospital) -> LocalSteps | None:
-        """Local steps of the hospital as the only client: of a number per client its own."""
-        steps = self.pipeline.federated.local_steps
-        if steps is None or steps.per_client is None:
-            return steps
-        place = [client.name for client in self.experiment.clients].index(hospital.name)
-        return steps.model_copy(update={"per_client": [steps.per_client[place]]})
+    def _isolate(
+        self, hospital: Hospital, test: TestSet, values: Mapping[str, float] = MappingProxyType({})
+    ) -> Experiment:
+        """A study of this hospital alone, with these values of its settings."""
+        return isolate(self.experiment, hospital.client, test, with_values(self._common_settings, values))
 
     def _train(self, experiment: Experiment, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
         folder.mkdir(parents=True, exist_ok=True)
@@ -309,6 +329,33 @@ class AlternativeRuns:
             warn(f"{kind}: other settings than before, trained again")
         folder.mkdir(parents=True, exist_ok=True)
         write_json(folder / _SETTINGS, {"settings": text})
+
+
+def isolate(
+    experiment: Experiment,
+    client: ClientData,
+    test: TestSet,
+    settings: Federated,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+) -> Experiment:
+    """The study of one client alone, with these settings, scored on `test`; `changes` are made to the settings."""
+    alone: dict[str, Any] = {
+        "clients_per_round": None,
+        "local_steps": _find_local_steps(experiment, client, settings),
+        "by_k": {},
+    }
+    federated = settings.model_copy(update={**alone, **changes})
+    pipeline = experiment.pipeline.model_copy(update={"k": [1], "federated": federated, "alternatives": None})
+    return replace(experiment, clients=(client,), test=test, hospitals={}, joins={}, pipeline=pipeline)
+
+
+def _find_local_steps(experiment: Experiment, client: ClientData, settings: Federated) -> LocalSteps | None:
+    """Local steps of the client as the only one: of a number per client its own."""
+    steps = settings.local_steps
+    if steps is None or steps.per_client is None:
+        return steps
+    place = [other.name for other in experiment.clients].index(client.name)
+    return steps.model_copy(update={"per_client": [steps.per_client[place]]})
 
 
 @dataclass(frozen=True)

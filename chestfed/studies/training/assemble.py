@@ -37,6 +37,7 @@ from chestfed.learning.objectives.declaration import (
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.ranges import at_k
 from chestfed.studies.experiment.rules import (
     build_layout,
     build_objective,
@@ -95,7 +96,8 @@ class Federation:
 
         Raises `ConfigError` if batches are to be drawn by class, and a client has no disease with both classes.
         """
-        settings, k = pipeline.federated, k or len(counts)
+        k = k or len(counts)
+        settings = at_k(pipeline.federated, k)
         weights = client_weights(list(counts.values()), settings.weights)
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
         if settings.sampling is not None:

@@ -63,6 +63,14 @@ class Trial:
     diverged: str  #: why; empty if it did not
     seconds: float
     origin: Origin
+    purpose: str = "search"  #: or `edge`: it lies beyond the best value of a range
+    confirmed: Mapping[int, float] = field(default_factory=dict)  #: AUCs of further seeds, if it was among the best
+
+    @property
+    def overall(self) -> float | None:
+        """Mean AUC over all its seeds."""
+        aucs = [*self.aucs.values(), *self.confirmed.values()]
+        return self.mean if self.mean is None or not self.confirmed else sum(aucs) / len(aucs)
 
 
 class Reporter:

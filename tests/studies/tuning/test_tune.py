@@ -30,8 +30,9 @@ from chestfed.studies.training.data.experiment import Experiment, make_selection
 from chestfed.studies.training.data.sites import TEST, TRAIN, open_sites, with_validation
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning import search
-from chestfed.studies.tuning.outcome import write_tuned
+from chestfed.studies.tuning.outcome import choose, write_tuned
 from chestfed.studies.tuning.search import collect_ranges, list_grid, widen_ranges
+from chestfed.studies.tuning.subjects import Subject
 from tests.cases import assert_refused
 from tests.command_line import Called, call
 
@@ -55,8 +56,8 @@ def home(tmp_path: Path) -> Path:
 
 
 def tune(home: Path, *words: str, trials: int = 3) -> Called:
-    common = ["tune", "digits.yaml", "--methods", "fedprox,gossip", "--seeds", "2"]
-    return call(*common, "--trials", str(trials), "--no-tracking", *words, folder=home)
+    common = ["tune", "digits.yaml", "--methods", "fedprox,gossip", "--seeds", "2", "--trials", str(trials)]
+    return call(*common, "--confirm", "2", "--no-tracking", *words, folder=home)
 
 
 def results(home: Path) -> pd.DataFrame:
@@ -99,34 +100,71 @@ def test_ranges_of_options_may_be_replaced() -> None:
 def test_range_is_widened_at_its_edge() -> None:
     steps = Range(0.01, 1.0, log=True, bounds=(0.0, math.inf))
     assert steps.widened(0.1) == steps
-    assert (steps.widened(0.9).low, steps.widened(0.9).high) == pytest.approx((0.01, 10.0))
-    assert (steps.widened(0.011).low, steps.widened(0.011).high) == pytest.approx((0.001, 1.0))
+    assert (steps.widened(0.9).low, steps.widened(0.9).high) == pytest.approx((0.01, 4.0))
+    assert (steps.widened(0.011).low, steps.widened(0.011).high) == pytest.approx((0.0025, 1.0))
     rate = Range(0.5, 0.99, log=False, bounds=(0.0, 1.0))
     assert rate.widened(0.98) == rate
     assert rate.at_edge(0.98)
     assert rate.widened(0.51).low == pytest.approx(0.255)
     tried = [trial(1, 0.9, 0.8), trial(2, 0.1, 0.9), trial(3, 0.02, None), trial(4, 0.95, 0.95), trial(5, 0.2, 0.1)]
     ranges = [widen_ranges({"local_lr": steps}, tried[:count])["local_lr"].high for count in range(6)]
-    assert ranges == pytest.approx([1, 1, 1, 1, 10, 10])
+    assert ranges == pytest.approx([1, 1, 1, 1, 4, 4])
+
+
+def test_best_value_is_bracketed() -> None:
+    """The best value of a key has a tried one on either side, a factor of four away at most."""
+    steps = Range(0.01, 1.0, log=True, bounds=(0.0, math.inf))
+    assert steps.open_ends(0.3, [0.3, 0.1, 1.0]) == []
+    assert steps.open_ends(0.3, [0.3, 0.1]) == [1.2]
+    assert steps.open_ends(0.3, [0.3, 0.1, 2.0]) == [1.2]  # too far to say where it falls
+    assert steps.open_ends(0.3, [0.3, 0.29, 0.31]) == [0.075, 1.2]  # too near
+    rate = Range(0.5, 0.99, log=False, bounds=(0.0, 1.0))
+    assert rate.open_ends(0.9, [0.9, 0.8]) == [0.95]
+    assert rate.open_ends(0.98, [0.98, 0.8]) == []
+    assert Range(2, 64, log=True, integer=True).open_ends(8, [8, 20]) == [2]
+    assert Grid((0.1, 0.2, 0.3)).open_ends(0.3, [0.3]) == []
+    tried = [trial(1, 0.3, 0.7), trial(2, 0.06, 0.6), trial(3, 0.9, 0.8), trial(4, 0.02, 0.5)]
+    spaces = {"local_lr": steps}
+    found = search.find_open_end(tried, spaces, spaces)
+    assert found is not None
+    assert (found[0], found[1]["local_lr"].plain()) == ({"local_lr": 3.6}, [0.01, 3.6, "log"])
+    beyond = [*tried, replace(trial(5, 3.6, None), purpose="edge"), trial(6, 0.4, 0.7)]
+    assert search.find_open_end(beyond, spaces, spaces) is None
+    better = [*tried, replace(trial(5, 3.6, 0.9), purpose="edge")]
+    assert (search.find_open_end(better, spaces, spaces) or [{}])[0] == {"local_lr": 14.4}
+
+
+def test_best_over_all_seeds_is_chosen() -> None:
+    """A setting that further seeds do not confirm is not chosen, whatever its first seeds gave."""
+    lucky, steady = replace(trial(1, 0.9, 0.9), confirmed={3: 0.5}), replace(trial(2, 0.1, 0.8), confirmed={3: 0.8})
+    untried = trial(3, 0.5, 0.79)
+    assert choose([lucky, steady, untried]) is steady
+    assert choose([replace(lucky, confirmed={}), replace(steady, confirmed={}), untried]).values == {"local_lr": 0.9}
+    assert choose([replace(steady, mean=None), untried]) is untried
+    assert choose([trial(1, 0.9, None)]) is None
 
 
 @pytest.mark.slow
 def test_tuned_settings_run_as_a_study(home: Path) -> None:
     plan = tune(home, "--dry-run")
     assert plan.code == 0, plan.err
-    assert "12 runs" in plan.out
+    assert "24 runs" in plan.out  # 2 methods x (3 trials x 2 seeds + 3 finalists x 2)
     assert not (home / "runs").exists()
     done = tune(home)
     assert done.code == 0, done.err
     table = results(home)
-    assert table.groupby("algorithm")["trial"].nunique().to_dict() == {"fedprox": 3, "gossip": 3}
-    assert set(table["seed"]) == {1001, 1002}
+    searched = table.query("purpose == 'search'")
+    assert searched.groupby("algorithm")["trial"].nunique().to_dict() == {"fedprox": 3, "gossip": 3}
+    assert set(table["seed"]) == {1001, 1002, 1003, 1004}
+    confirmed = table.query("seed > 1002")
+    assert confirmed.groupby("algorithm")["trial"].nunique().to_dict() == {"fedprox": 3, "gossip": 3}
     assert set(table["data"]) == {"real"}
-    tried = table.groupby("algorithm")["local_lr"].apply(list)
+    tried = searched.query("seed < 1003").groupby("algorithm")["local_lr"].apply(list)
     assert tried["fedprox"] == tried["gossip"]  # evenly spread, and the same for all
     (tuned,) = (home / "runs").glob("tune-*/tuned.yaml")
     written = yaml.safe_load(tuned.read_text())
-    means = table.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
+    finalists = table.merge(confirmed[["algorithm", "trial"]].drop_duplicates())
+    means = finalists.groupby(["algorithm", "local_lr"])["validation_auc"].mean()
     entries = {get_part_name(entry["algorithm"]): entry for entry in written["methods"]}
     for name in ("fedprox", "gossip"):
         assert entries[name]["local_lr"] == means[name].idxmax()
@@ -146,23 +184,26 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
     whole = home / "whole"
     whole.mkdir()
     (whole / "digits.yaml").write_text((home / "digits.yaml").read_text())
-    assert tune(whole, trials=6).code == 0
-    trained, real = [], search.train_federated
+    trained, real, limit = [], search.train_federated, [10_000]
 
     def until_killed(setup: Experiment, *more: Any) -> Any:
         trained.append(setup.pipeline.federated.local_lr)
-        if len(trained) == 8:
+        if len(trained) == limit[0]:
             raise KeyboardInterrupt
         return real(setup, *more)
 
     monkeypatch.setattr(search, "train_federated", until_killed)
+    assert tune(whole, trials=6).code == 0
+    count, limit[0] = len(trained), 8
+    assert count >= 2 * (6 * 2 + 3 * 2)
+    trained.clear()
     assert tune(home, trials=5).code == 130
     assert len(results(home)) == 6  # three trials of two seeds; the fourth was killed
     for state in (home / "runs").glob("pretrained-*/state.safetensors"):
         state.write_bytes(b"damaged")
     again = tune(home, trials=6)
     assert (again.code, again.out.count("this part is trained again")) == (0, 2), again.err
-    assert len(trained) == 8 + 3 * 2 + 6 * 2  # nothing that was finished is trained again
+    assert len(trained) == 8 + count - 6  # nothing that was finished is trained again
     pd.testing.assert_frame_equal(results(home), results(whole))
     assert tune(home, trials=2).code == 0
     fewer = results(home)
@@ -174,7 +215,18 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
 def test_trials_of_other_ranges_kept_apart(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_run.Session, "run", lambda *_: None)
     for ranges in ("[0.01, 1.0, log]", "[0.1, 0.2, log]"):
-        words = ["--trials", "1", "--seeds", "1", "--methods", "fedprox", "--set", f"search.local_lr={ranges}"]
+        words = [
+            "--trials",
+            "1",
+            "--seeds",
+            "1",
+            "--confirm",
+            "0",
+            "--methods",
+            "fedprox",
+            "--set",
+            f"search.local_lr={ranges}",
+        ]
         done = call("tune", "digits.yaml", *words, folder=home)
         assert done.code == 0, done.err
     client = connect(local_store(home / "runs"))
@@ -255,7 +307,8 @@ def test_tuned_settings_extend_the_pipeline(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     pipeline = load_pipeline(tmp_path / "own.yaml")
     trial = Trial(folder, "own", "fedprox", 1, {"local_lr": 0.3}, {}, {1: 0.7}, 0.7, "", 1.0, Origin.SYNTHETIC)
-    tuned = write_tuned(folder, tmp_path / "own.yaml", [], pipeline, {"fedprox": [trial]}, 2)
+    subjects = [Subject("fedprox", "fedprox", 5)]
+    tuned = write_tuned(folder, tmp_path / "own.yaml", [], pipeline, subjects, {"fedprox": [trial]}, 2)
     assert yaml.safe_load(tuned.read_text())["extends"] == "../../own.yaml"
     tuned_pipeline = load_pipeline(tuned)
     assert tuned_pipeline.resolve("fedprox").federated.local_lr == 0.3
@@ -275,7 +328,7 @@ def test_what_cannot_be_tuned_is_refused(home: Path) -> None:
 def test_grid_is_tried_point_by_point(home: Path) -> None:
     words = ("--set", "search={local_lr: [0.1, 0.5], window: [2, 4], prox: null}")
     plan = tune(home, "--dry-run", *words, trials=9)
-    assert "16 runs of stage 2" in " ".join(plan.out.split())
+    assert "28 runs of stage 2" in " ".join(plan.out.split())
     done = tune(home, *words, trials=9)
     assert done.code == 0, done.err
     table = results(home)
@@ -291,7 +344,7 @@ def test_grid_is_tried_point_by_point(home: Path) -> None:
     assert method.tuning.validation_auc == pytest.approx(best.max(), abs=1e-6)
     assert isinstance(method.federated.window, int)
     (compared,) = (home / "runs").glob("comparison-*")
-    assert set(chestfed.Comparison.load(compared).settings()["chosen"]) == {"grid: 4 trials of 2 seeds"}
+    assert set(chestfed.Comparison.load(compared).settings()["chosen"]) == {"grid: 4 trials of 2 seeds, confirmed on 2"}
     for change in ("federated.local_lr=0.2", "methods.fedprox.local_lr=0.2"):  # then they were not found by it
         assert load_pipeline(tuned, [change]).resolve("fedprox").tuning is None
 

@@ -15,10 +15,23 @@ from chestfed.core.console import open_console
 def tune(
     pipeline: options.Pipeline,
     methods: options.Methods = None,
-    trials: Annotated[int, typer.Option(min=1, metavar="N", help="Number of settings to try per method.")] = 20,
+    trials: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of settings to try per key of a method that is searched.")
+    ] = 20,
     seeds: Annotated[
         int, typer.Option(min=1, metavar="S", help="Training seeds of each trial and of the tested runs.")
     ] = 3,
+    confirm: Annotated[
+        int, typer.Option(min=0, metavar="S", help="Further training seeds of the three best settings.")
+    ] = 3,
+    k: Annotated[
+        str | None,
+        typer.Option(
+            metavar="all|K,K",
+            help="Search for each of these K by itself, and for each hospital's own data and centralized training if "
+            "the pipeline has these alternatives. Default: for the largest K.",
+        ),
+    ] = None,
     data: options.PipelineData = None,
     out: options.Out = Path("runs"),
     cache: options.Cache = options.AUTO,
@@ -30,11 +43,13 @@ def tune(
 ) -> None:
     """Select each method's settings on validation patients, then test the selected ones once.
 
-    Every method gets the same number of trials over the same ranges, or all points of a grid. Options declare their
-    ranges; `search` in the pipeline replaces them. A range is widened if the best value lies at its edge. Validation
-    patients are those of `validation_fraction`, else a quarter of the target's training patients. No test image is used
-    before all trials are done. The selected settings are written to tuned.yaml, which `chestfed study` runs. To resume
-    an interrupted search, or to continue with a larger --trials, run the same command again.
+    Every method gets the same number of trials per key that is searched, over the same ranges, or all points of a
+    grid. Options declare their ranges; `search` in the pipeline replaces them. A range is widened, by a factor of four
+    at most, if the best value lies at its edge; a best value with none near beyond it costs one more trial there. The
+    three best settings are trained with further seeds. Validation patients are those of `validation_fraction`, else a
+    quarter of the target's training patients. No test image is used before all trials are done. The selected settings
+    are written to tuned.yaml, which `chestfed study` runs. To resume an interrupted search, or to continue with a
+    larger --trials, run the same command again.
 
     Example:
 
@@ -44,8 +59,10 @@ def tune(
         from chestfed.app.commands.tune.run import prepare, run, show_plan
         from chestfed.app.studies import Session
 
-    overrides = options.join_overrides(set_, {"selected": options.select_methods(methods)})
-    tuning = prepare(pipeline_file(pipeline), overrides, data, trials=trials, seeds=seeds)
+    named = {"selected": options.select_methods(methods), "k": None if k in (None, "all") else f"[{k}]"}
+    overrides = options.join_overrides(set_, named)
+    counts = {"trials": trials, "seeds": seeds, "confirm": confirm}
+    tuning = prepare(pipeline_file(pipeline), overrides, data, **counts, every_k=k is not None)
     session = Session(open_console(), out, cache, tracking, tracking_uri, skip_unreadable)
     if dry_run:
         show_plan(session.console, tuning)

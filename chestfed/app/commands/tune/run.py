@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,16 +20,17 @@ from chestfed.studies.designs.design import Finished
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.providers import provide, provide_labels
-from chestfed.studies.experiment.ranges import Grid, Space
+from chestfed.studies.experiment.ranges import Grid, select_ranges
 from chestfed.studies.running import Studies, check, check_skipping
 from chestfed.studies.training.costs import estimated, time_steps
 from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment, load_images, make_selection
 from chestfed.studies.training.data.sites import open_sites, with_validation
-from chestfed.studies.training.plan import plan_study
+from chestfed.studies.training.plan import StudyPlan, plan_study
 from chestfed.studies.training.reporting import Reporters, use
 from chestfed.studies.tuning.outcome import render, write_tuned
-from chestfed.studies.tuning.search import SEEDS_FROM, Search, collect_ranges, list_grid
+from chestfed.studies.tuning.search import FINALISTS, SEEDS_FROM, Search, collect_ranges, list_grid
+from chestfed.studies.tuning.subjects import list_subjects
 
 #: Share of the target's training patients, or of a collection's training images, that settings are chosen on.
 _VALIDATION = 0.25
@@ -44,9 +45,10 @@ class Tuning:
     pipeline: PipelineFile  #: with validation patients set aside
     overrides: Sequence[str]
     data: Path | None
-    ranges: Mapping[str, Mapping[str, Space]]
     trials: int
     seeds: int
+    confirm: int = 0  #: further seeds of the best settings
+    every_k: bool = False
 
 
 def prepare(
@@ -56,6 +58,8 @@ def prepare(
     *,
     trials: int,
     seeds: int,
+    confirm: int = 0,
+    every_k: bool = False,
 ) -> Tuning:
     """Read the pipeline and check that all trials can run."""
     refuse_several("chestfed tune")
@@ -63,8 +67,10 @@ def prepare(
     if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
     studies = check(loaded, file, data)
-    pipeline = with_validation(_list_windows(loaded), _VALIDATION)
-    return Tuning(studies, source, pipeline, overrides, data, collect_ranges(pipeline), trials, seeds)
+    pipeline = with_validation(_list_windows(loaded), _VALIDATION, everywhere=every_k)
+    collect_ranges(pipeline)
+    list_subjects(pipeline, (), every_k=every_k)
+    return Tuning(studies, source, pipeline, overrides, data, trials, seeds, confirm, every_k)
 
 
 def _list_windows(pipeline: PipelineFile) -> PipelineFile:
@@ -88,29 +94,41 @@ def show_plan(console: Console, tuning: Tuning) -> None:
         _show(console, tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
         return
     with provide_labels(pipeline, studies.root) as place:
-        _show(console, tuning, make_selection(pipeline, open_sites(pipeline, studies.file, place), studies.machine))
+        sites = open_sites(pipeline, studies.file, place)
+        _show(console, tuning, make_selection(pipeline, sites, studies.machine, alone=tuning.every_k))
 
 
 def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
-    pipeline, names = tuning.pipeline, list(tuning.ranges)
-    rows, seconds, total = [], 0.0, 0
-    for name, ranges in tuning.ranges.items():
+    pipeline, subjects = tuning.pipeline, list_subjects(tuning.pipeline, source.sites, every_k=tuning.every_k)
+    rows, seconds, total, plans = [], 0.0, 0, dict[str, StudyPlan]()
+    further = FINALISTS * tuning.confirm
+    for subject in subjects:
+        resolved = pipeline.resolve(subject.method)
+        ranges = select_ranges(subject.settings(resolved), pipeline.search)
         for key, values in ranges.items():
             scale = "grid" if isinstance(values, Grid) else "log" if values.log else "linear"
-            rows.append([name, key, values.description, scale])
-        trials = len(list_grid(ranges, tuning.trials, pipeline.seed)) or tuning.trials
+            rows.append([subject.name, key, values.description, scale])
+        trials = tuning.trials * len(ranges)
+        trials = len(list_grid(ranges, trials, pipeline.seed)) or trials
         total += trials
-        variant = pipeline.resolve(name).model_copy(update={"k": pipeline.k[-1:]})
-        plan = plan_study(name, replace(source, pipeline=variant), time_steps(variant, tuning.studies.machine))
-        seconds += plan.stage_2_seconds(variant.k[-1]) * tuning.seeds * (trials + 1)
-    seconds += plan.stage_1_seconds * 2 * tuning.seeds  # of the search, and of the tested runs
+        if subject.method not in plans:
+            variant = resolved.model_copy(update={"k": pipeline.k if tuning.every_k else pipeline.k[-1:]})
+            steps = time_steps(variant, tuning.studies.machine)
+            plans[subject.method] = plan_study(subject.method, replace(source, pipeline=variant), steps)
+        plan = plans[subject.method]
+        runs = tuning.seeds * (trials + 1) + further
+        seconds += plan.stage_2_seconds(subject.k) * runs
+    seconds += plan.stage_1_seconds * (2 * tuning.seeds + tuning.confirm)  # of the search, and of the tested runs
     heads = ("method", "setting", "values", "scale")
     console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
-    each, test = total * tuning.seeds, len(names) * tuning.seeds
+    each, test = total * tuning.seeds + len(subjects) * further, len(subjects) * tuning.seeds
+    ks = ",".join(dict.fromkeys(str(subject.k) for subject in subjects))
     text = (
-        f"{len(names)} methods, {total:,} trials together, {tuning.seeds} seeds per trial: {each:,} runs of "
-        f"stage 2 with K={pipeline.k[-1]}, chosen on {plan.test.images:,} validation images; then {test:,} test "
-        f"runs with the selected settings. {estimated(seconds, plan.timings)}. Nothing was written."
+        f"{len(subjects)} searches, {total:,} trials together, {tuning.seeds} seeds per trial, {tuning.confirm} "
+        f"further ones for the best {FINALISTS}: {each:,} runs of stage 2 with K={ks}, chosen on "
+        f"{plan.test.images:,} validation images, and one trial more for each best value at an edge; then {test:,} "
+        "test runs with the selected settings. Ranges of step sizes are divided by the size of the loss' gradients. "
+        f"{estimated(seconds, plan.timings)}. Nothing was written."
     )
     say(console, text)
 
@@ -125,12 +143,14 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
         warn = partial(say, console, style="yellow")
         with use(Reporters([bars], warn)):
             data = _load(tuning, session.cache, bars, skip_unreadable=session.skip_unreadable)
+        seeds = [pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds + tuning.confirm)]
         search = Search(
             pipeline,
             studies.file.stem,
-            tuple(tuning.ranges),
+            tuple(subjects := list_subjects(pipeline, data.sites, every_k=tuning.every_k)),
             tuning.trials,
-            tuple(pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds)),
+            tuple(seeds[: tuning.seeds]),
+            tuple(seeds[tuning.seeds :]),
             data,
             out,
             Reporters([session.record()] if session.tracking else [], warn),
@@ -138,8 +158,9 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
             lambda text: say(console, text),
         )
         trials = search.run()
-    console.print(render(trials, tuning.ranges))
-    tuned = write_tuned(search.folder, tuning.source, tuning.overrides, pipeline, trials, tuning.seeds)
+    console.print(render(trials))
+    about = (search.folder, tuning.source, tuning.overrides, pipeline, subjects, trials, tuning.seeds)
+    tuned = write_tuned(*about, every_k=tuning.every_k)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
     finished = session.run(check(load_pipeline(tuned), tuned, tuning.data))
@@ -153,7 +174,8 @@ def _load(tuning: Tuning, cache: Path, bars: Bars, *, skip_unreadable: bool) -> 
     if pipeline.collection is not None or studies.root is None:
         return load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION)
     provide(pipeline, studies.root)
-    rows = make_selection(pipeline, open_sites(pipeline, studies.file, studies.root), studies.machine)
+    sites = open_sites(pipeline, studies.file, studies.root)
+    rows = make_selection(pipeline, sites, studies.machine, alone=tuning.every_k)
     (data,) = load_images([rows], cache, skip_unreadable=skip_unreadable)
     bars.data_read([data])
     return data

@@ -157,8 +157,13 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     return Experiment(pipeline, machine, tuple(study), joins)
 
 
-def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
-    """The rows of a search for settings: validation patients replace the test set, which is excluded."""
+def make_selection(
+    pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine, *, alone: bool = False
+) -> Experiment:
+    """The rows of a search for settings: validation patients replace the test set, which is excluded.
+
+    `alone`: also those of hospitals that are not in the test set, for settings of their own data.
+    """
     experiment = make_experiment(pipeline, sites, machine)
     selection = []
     for used, site in zip(experiment.sites, sites, strict=True):
@@ -167,9 +172,11 @@ def make_selection(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
             raise ConfigError(
                 "no validation image has the views of evaluation.protocol: set a larger validation_fraction at the site"
             )
+        of_others = site.find(VALID) if alone and not len(site.find(TEST)) else np.zeros(0, np.int64)
         used = used.move(SCORED_ROLES, UNUSED, "not read by a search for settings")
         role, reason = (used.table.frame[name].to_numpy(dtype=object, copy=True) for name in ("role", "reason"))
         role[chosen], reason[chosen] = TEST, ""
+        role[of_others], reason[of_others] = VALID, ""
         selection.append(used.with_columns(role=role, reason=reason))
     return replace(experiment, sites=tuple(selection), joins={})
 

@@ -212,11 +212,11 @@ def _assign_roles(
     return StudySite(entry, study, pipeline.seed, table.diseases, names, {}), _places(test_rows)
 
 
-def with_validation(pipeline: AnyPipeline, fraction: float) -> AnyPipeline:
-    """The pipeline with this `validation_fraction` at every scored site that has none of its own."""
+def with_validation(pipeline: AnyPipeline, fraction: float, *, everywhere: bool = False) -> AnyPipeline:
+    """The pipeline with this `validation_fraction` at every scored site, or every site, that has none of its own."""
     sites = [
         entry.model_copy(update={"validation_fraction": fraction})
-        if entry.validation_fraction is None and (place == 0 or entry.test_fraction is not None)
+        if entry.validation_fraction is None and (everywhere or place == 0 or entry.test_fraction is not None)
         else entry
         for place, entry in enumerate(pipeline.sites)
     ]
