@@ -128,7 +128,7 @@ def list_chosen(
     *,
     every_k: bool,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The entries of `methods` with the chosen settings, and keys of `alternatives`, from the entries by their names."""
+    """The entries of `methods` with the chosen settings, and keys of `alternatives`, from the entries by name."""
     methods = list[dict[str, Any]]()
     by_k, own_data = dict[str, dict[str, float]](), dict[str, dict[str, float]]()
     alternatives: dict[str, Any] = {"own_data_settings": own_data}
