@@ -111,7 +111,7 @@ def _list_studies(studies: Studies, plan: StudyPlan) -> str:
     """All studies, of which one has been planned, and their time together."""
     variants = studies.variants
     runs = sum(len(variant.pipeline.k) for variant in variants)
-    stages_1 = {variant.pipeline.seed for variant in variants}
+    stages_1 = {variant.pipeline.training_seed for variant in variants}
     stage_2 = sum(plan.stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
     once = plan.data_seconds + plan.feature_seconds
     time_text = estimated(once + plan.stage_1_seconds * len(stages_1) + stage_2, plan.timings)
@@ -127,6 +127,7 @@ def describe_variants(variants: Sequence[Variant]) -> str:
     kinds: dict[str, set[Any]] = {
         "method": {variant.pipeline.method.partition(":I=")[0] for variant in variants},
         "window": {variant.pipeline.federated.window for variant in variants},
+        "split": {variant.pipeline.split for variant in variants},
         "seed": {variant.pipeline.seed for variant in variants},
     }
     counts = {name: len(values) for name, values in kinds.items() if len(values) > 1}

@@ -27,7 +27,7 @@ from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.costs import time_steps
 from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment, check_cache, load_images, make_experiment
-from chestfed.studies.training.data.sites import StudySite, open_sites, resolve_data_root
+from chestfed.studies.training.data.sites import StudySite, open_splits, resolve_data_root
 from chestfed.studies.training.plan import StudyPlan, plan_study
 from chestfed.studies.training.reporting import current, warn
 from chestfed.studies.training.run import StudyResult, name_folder, run_study
@@ -226,8 +226,9 @@ def make_plans(studies: Studies) -> list[StudyPlan]:
 
 
 def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> list[Experiment]:
-    """The rows of these variants, all cut from the same sites."""
-    sites = open_sites(studies.pipeline, studies.file, root)
+    """The rows of these variants, all cut from the same sites, which are cut anew for each split."""
+    splits = open_splits(studies.pipeline, studies.file, root, (variant.pipeline.split for variant in variants))
+    sites = next(iter(splits.values()))
     real = [site.name for site in sites if not site.table.synthetic]
     if real and len(real) < len(sites):  # the results are data of patients, though they mean nothing
         warn(
@@ -237,7 +238,7 @@ def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> l
     made: dict[str, Experiment] = {}
     for pipeline in (variant.pipeline for variant in variants):
         if (rows := _name_rows(pipeline)) not in made:
-            made[rows] = make_experiment(pipeline, _select_sites(sites, pipeline), studies.machine)
+            made[rows] = make_experiment(pipeline, _select_sites(splits[pipeline.split], pipeline), studies.machine)
     return [replace(made[_name_rows(variant.pipeline)], pipeline=variant.pipeline) for variant in variants]
 
 
@@ -255,4 +256,4 @@ def _name_entry(entry: SiteEntry) -> str:
 def _name_rows(pipeline: Pipeline) -> str:
     """The rows of a variant: those that differ in method or seed alone have the same."""
     limited = any(entry.training_images or entry.positives for entry in pipeline.sites)  # drawn by the seed
-    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.seed if limited else None))
+    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.split, pipeline.seed if limited else None))

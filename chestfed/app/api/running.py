@@ -42,6 +42,7 @@ def run(
     k: int | Sequence[int] | None = None,
     seed: int | None = None,
     seeds: int | Sequence[int] | None = None,
+    splits: int | None = None,
     jobs: int = 1,
     device: str | None = None,
     data: str | Path | None = None,
@@ -54,7 +55,7 @@ def run(
     tracking: bool = False,
     quiet: bool = False,
 ) -> Study | Comparison | Finished:
-    """Run a study, with one training seed or several, or what is left of it, and return it.
+    """Run a study, with one training seed and split or several, or what is left of it, and return it.
 
     Parameters
     ----------
@@ -68,8 +69,9 @@ def run(
     clients, test, tasks
         Data sets of pairs of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to
         score, in place of the pipeline's hospitals; names of the tasks, one per column of labels.
-    k, seeds
-        Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together.
+    k, seeds, splits
+        Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together; how
+        many splits of the patients.
     jobs
         Studies, or K of one, that run at a time in processes of their own.
     data, overrides, strict
@@ -106,6 +108,7 @@ class _Request:
     k: int | Sequence[int] | None
     seed: int | None
     seeds: int | Sequence[int] | None
+    splits: int | None
     jobs: int
     device: str | None
     data: str | Path | None
@@ -138,6 +141,7 @@ class _Request:
         windows = () if self.windows is None else listed(self.windows, "windows")
         windows = arguments.check_whole_numbers(windows, "windows")
         settings += [f"windows={windows}", f"seeds={several}"]
+        settings += [] if self.splits is None else [f"splits={arguments.check_positive(self.splits, 'splits')}"]
         return file, [*settings, *arguments.list_plain_keys(self.k, self.seed, self.device)]
 
 

@@ -101,7 +101,7 @@ def compare(
     models
         Studies, run folders, `kN` folders, or folders of evaluations.
     group_seeds
-        Treat runs that differ only in their seed as one model.
+        Treat runs that differ only in their seed or split as one model.
     interval
         As in `evaluate`; the p values are of the same test.
 

@@ -25,7 +25,7 @@ def compare(
     ],
     k: options.K = None,
     group_seeds: Annotated[
-        bool, typer.Option("--group-seeds", help="Treat runs that differ only in their seed as one model.")
+        bool, typer.Option("--group-seeds", help="Treat runs that differ only in their seed or split as one model.")
     ] = False,
     interval: options.Interval = None,
     resamples: options.Resamples = 2000,

@@ -19,6 +19,8 @@ from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.reader import SPLITS, drop_invisible, group_spellings
 from chestfed.data.sites.table import SiteTable
 
+#: A share of patients below this is rounding.
+_NO_SHARE: Final = 1e-9
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
 
 
@@ -68,14 +70,17 @@ def permute_table_labels(table: SiteTable, seed: int) -> SiteTable:
     return table.with_frame(table.frame.assign(**{name: table.frame[name].to_numpy()[order] for name in columns}))
 
 
-def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold out") -> tuple[SiteTable, SiteTable]:
+def hold_out(
+    table: SiteTable, fraction: float, seed: int, purpose: str = "hold out", split: int = 0
+) -> tuple[SiteTable, SiteTable]:
     """Training rows, and a test split of about `fraction` of the patients, whose rows are not repeated.
 
-    `purpose` names the random stream, so that two splits of a table differ.
+    `purpose` names the random stream, so that two splits of a table differ. `split` is its number, from 0: the first
+    floor(1 / fraction) splits hold out no patient twice, the next as many are of a new draw, and so on.
 
     Raises `ConfigError` if a side would be empty.
     """
-    held = split_patients(table.frame, table.diseases, fraction, seed, table.name, purpose)
+    held = _find_fold(table, fraction, seed, purpose, split)
     if held.all() or not held.any():
         patients = table.frame["patient"].nunique()
         text = f"site '{table.name}' has {patients} patients here: too few to hold out {fraction:g} of them"
@@ -84,6 +89,25 @@ def hold_out(table: SiteTable, fraction: float, seed: int, purpose: str = "hold 
     test["split"] = pd.Categorical(["test"] * len(test), categories=table.frame["split"].cat.categories)
     test["repeats"] = np.ones(len(test), dtype=np.int64)
     return table.with_frame(table.frame[~held].reset_index(drop=True)), table.with_frame(test)
+
+
+def _find_fold(table: SiteTable, fraction: float, seed: int, purpose: str, split: int) -> np.ndarray:
+    """Which rows a split holds out, bool `[n]`: one fold of a draw, whose first is dealt before all others."""
+    draw, fold = divmod(split, count_folds(fraction))
+    name: tuple[str | int, ...] = (table.name, purpose, "draw", draw) if draw else (table.name, purpose)
+    held = split_patients(table.frame, table.diseases, fraction, seed, *name)
+    if fold == 0:
+        return held
+    rest = np.flatnonzero(~held)
+    folds = count_folds(fraction) - 1
+    shares = np.array([fraction] * folds + [max(0.0, 1 - (folds + 1) * fraction)])
+    parts = _deal(table.frame.iloc[rest], table.diseases, shares[shares > _NO_SHARE], seed, *name, "folds")
+    return np.isin(np.arange(len(held)), rest[parts == fold - 1])
+
+
+def count_folds(fraction: float) -> int:
+    """Parts of this share that have no patient in common."""
+    return int(1 / fraction + _NO_SHARE)
 
 
 def _deal(frame: pd.DataFrame, diseases: Sequence[str], shares: np.ndarray, seed: int, *name: str | int) -> np.ndarray:

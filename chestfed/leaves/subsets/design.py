@@ -21,7 +21,7 @@ from chestfed.results.evaluation.joining.contributions import MOST_EXACT, Subset
 from chestfed.results.tables.clients.along import Group, collect_along
 from chestfed.results.tables.columns import SUBSETS as COLUMN
 from chestfed.results.tables.run_folder import RunFolder
-from chestfed.studies.designs.comparison import write_together
+from chestfed.studies.designs.comparison import name_draw, write_together
 from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Takes, Variant
 from chestfed.studies.designs.target import put_target_first
 from chestfed.studies.experiment.data import SiteEntry
@@ -48,7 +48,7 @@ class Subsets(Options):
 
 
 class SubsetsDesign(Design):
-    """The studies of every set of partners and seed."""
+    """The studies of every set of partners, split and seed."""
 
     one_plan = "largest"
 
@@ -99,13 +99,10 @@ class SubsetsDesign(Design):
         """
         subsets, pipeline = list_subsets(self.partners, self.orders), self.file.resolve()
         return [
-            Variant(
-                self._restrict(pipeline.model_copy(update={"seed": seed}), subset),
-                f"{self._name(subset)}, seed {seed}",
-                values={"subset": subset},
-            )
-            for seed in self.file.seed_list
+            Variant(study, f"{self._name(subset)}, {name_draw(study)}", values={"subset": subset})
+            for draw in self.file.draws
             for subset in subsets
+            for study in [self._restrict(pipeline.model_copy(update=draw), subset)]
         ]
 
     def finish(self, done: Sequence[Done], out: Path) -> Finished:

@@ -89,11 +89,12 @@ class Comparison:
         return aucs.loc[list(self.methods), columns].rename_axis(index="method", columns=None)
 
     def by_seed(self) -> pd.DataFrame:
-        """One row per method and seed, with the AUC of each disease and their mean."""
+        """One row per method and seed, and split if there are several, with the AUC of each disease and their mean."""
         rows = self._results.view("seeds")
         columns = list(rows["disease"].unique())
-        wide = rows.pivot(index=["model", "seed"], columns="disease", values="auc")[columns]
-        return wide.assign(mean=wide.mean(axis=1)).rename_axis(index=["method", "seed"], columns=None)
+        draws = self._results.draws
+        wide = rows.pivot(index=["model", *draws], columns="disease", values="auc")[columns]
+        return wide.assign(mean=wide.mean(axis=1)).rename_axis(index=["method", *draws], columns=None)
 
     def significance(self) -> pd.DataFrame:
         """The other methods against the first, per disease and in the mean; empty with one seed."""
@@ -114,8 +115,8 @@ class Comparison:
         """One row per method, seed and evaluated round: AUC, loss, and sums of bytes, images and gradients."""
         return self._results.curves
 
-    def study(self, method: str, seed: int | None = None) -> Study:
-        """The study of one method and seed, by default the first seed.
+    def study(self, method: str, seed: int | None = None, split: int | None = None) -> Study:
+        """The study of one method, seed and split of the patients, by default the first of each.
 
         Raises
         ------
@@ -124,7 +125,7 @@ class Comparison:
         """
         chosen_seed = self.seeds[0] if seed is None else seed
         for run in self._results.about["runs"]:
-            if (run["run"], run["seed"]) == (method, chosen_seed):
+            if (run["run"], run["seed"]) == (method, chosen_seed) and split in (None, run.get("split", 0)):
                 return Study.load(self.folder.resolve().parent / run["folder"])
         text = f"there are {', '.join(self.methods)}, seeds {', '.join(map(str, self.seeds))}"
         raise ConfigError(f"{self.folder}: no run of {method}, seed {chosen_seed}; {text}", kind="no such run")

@@ -35,7 +35,7 @@ from chestfed.results.tables.answer import answer_study, state_gains
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import load_results, read_comparison
-from chestfed.results.tables.frames import Results
+from chestfed.results.tables.frames import Results, name_run
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 from chestfed.results.tables.run_folder import COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.tables.sentences import (
@@ -138,7 +138,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         tag=results.origin.tag,
         mark=results.origin.sentence,
         single=run is not None,
-        seeds=len(results.seeds),
+        seeds=len(results.seeds) * len(results.splits),
         auc=make_auc_grid(results, describe_aucs(results)),
         published=results.about["paper"],
         undefined=list_out_of_mean(results),
@@ -194,15 +194,15 @@ def _explain(results: Results) -> list[str]:
     means = results.list_estimates("study", disease="mean")
     if not results.by_k:
         return []
-    about, seeds = results.about, len(results.seeds)
+    about = results.about
     alone, *others = means
     who = "hospitals" if about["adds_hospitals"] else "clients"
     added = "".join(f"; K={row['k']} adds {row['added']}" for row in others)
     start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}"
     names = [format_title(name) for name in results.view("study")["disease"].unique() if name != "mean"]
     legend = "Thick line: mean over the diseases, with 95% intervals; thin gray lines: each disease."
-    if seeds > 1:
-        legend = f"Thick line: mean of {seeds} training seeds; gray lines: each seed; bars: 95% interval of the gain."
+    if results.repeats:
+        legend = f"Thick line: mean of {results.repeats}; gray lines: each run; bars: 95% interval of the gain."
     where = about["where"].replace("the first hospital", about["target"] or "the first hospital")
     return [
         f"{legend} K is the number of {who} that train together: K={alone['k']} is {start}{added}. Images stay where "
@@ -228,13 +228,15 @@ def _make_difference_grid(results: Results, added: Sequence[str]) -> Grid:
 
 def _list_common_facts(results: Results) -> dict[str, str]:
     facts = {"data": results.origin.description, "training seeds": ", ".join(map(str, results.seeds))}
+    facts |= {"splits of the patients": ", ".join(map(str, results.splits))} if len(results.splits) > 1 else {}
     return facts | {"model": results.about["model"], "protocol": results.about["protocol"]}
 
 
 def _make_runs_grid(results: Results) -> Grid:
     folders: dict[tuple[str, str], list[str]] = {}
     for run in results.about["runs"]:
-        folders.setdefault((str(run["seed"]), run["folder"]), []).append(run["run"])
+        split = run.get("split", 0) if len(results.splits) > 1 else None
+        folders.setdefault((name_run(run["seed"], split), run["folder"]), []).append(run["run"])
     rows = ((", ".join(names), where) for where, names in folders.items())
     return make_grid("runs", "Run folders", ("run", "seed", "folder"), rows, "plain")
 

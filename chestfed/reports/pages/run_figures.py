@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pandas as pd
 
-from chestfed.core.console import plural
 from chestfed.core.diseases import format_title
 from chestfed.reports.pages import figures
 from chestfed.reports.pages.figures import Curve, Drawing, Picture, line_style
@@ -235,7 +234,7 @@ def draw_curves(results: Results) -> list[Picture]:
     """
     if results.curves.empty:
         return []
-    which = f"{plural(len(results.seeds), 'seed')}, band: lowest to highest"
+    which = f"{results.repeats or '1 seed'}, band: lowest to highest"
     with Drawing(results.origin, "curves", f"{results.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
             ends = []
@@ -272,16 +271,16 @@ def draw_seeds(results: Results) -> list[Picture]:
 
 def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
     """A faint line per seed, the mean over them, and the intervals of the differences; returns the mean of each K."""
-    each = results.view("seeds").groupby(["k", "seed"])["auc"].mean().unstack()
+    each = results.view("seeds").groupby(["k", *results.draws])["auc"].mean().unstack(results.draws)
     ax.plot(each.index, each, color=figures.FAINT, linewidth=1, marker=".")
-    ax.plot([], [], color=figures.FAINT, marker=".", label="each training seed")
+    ax.plot([], [], color=figures.FAINT, marker=".", label="each training run")
     mean = pd.DataFrame({"k": each.index, "auc": each.mean(axis=1)})
-    label = f"mean of {len(results.seeds)} seeds"
+    label = f"mean of {results.repeats}"
     figures.auc_by_k(ax, mean, label, intervals=False, color=figures.COLORS[0], linewidth=3)
     gains = results.gains("study", disease="mean").dropna(subset="low")
     if len(gains):
         ks, start = gains["k"].astype(int), mean["auc"].iloc[0]
-        about = f"95% interval of the\ndifference to K={each.index[0]}, over\npatients and seeds"
+        about = f"95% interval of the\ndifference to K={each.index[0]}, over\npatients and runs"
         ends = start + gains["low"], start + gains["high"]
         ax.vlines(ks, *ends, label=about, color=figures.COLORS[1], linewidth=1.5)
     figures.legend_beside(ax)

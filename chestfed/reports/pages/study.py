@@ -94,6 +94,7 @@ class Study:
         """Title, what is finished, and whether it is synthetic."""
         finished = ", ".join(f"K={k}" for k in self.ks) or "nothing finished"
         seeds = f"; seeds {', '.join(map(str, self.seeds))}" if len(self.seeds) > 1 else ""
+        seeds += f"; {len(self.splits)} splits of patients" if len(self.splits) > 1 else ""
         return f"<Study {f'{self.origin.tag} '.lstrip()}{self.title!r}: {finished}{seeds}>"
 
     def _repr_markdown_(self) -> str:
@@ -112,29 +113,35 @@ class Study:
         return self._results.seeds
 
     @property
+    def splits(self) -> tuple[int, ...]:
+        """The splits of the patients, rising."""
+        return self._results.splits
+
+    @property
     def diseases(self) -> tuple[str, ...]:
         """In the order of the table."""
         return tuple(self._results.view("study")["disease"].unique()[:-1])
 
-    def study(self, seed: int) -> Study:
-        """The study of one seed.
+    def study(self, seed: int, split: int | None = None) -> Study:
+        """The study of one seed, and of one split of the patients, by default the first.
 
         Raises
         ------
         ConfigError
-            If there is no such seed.
+            If there is no such seed or split.
         MisplacedError
             If its folder holds another study.
         """
         for run in self._results.about["runs"]:
-            if run["seed"] == seed:
+            if run["seed"] == seed and split in (None, run.get("split", 0)):
                 folder = self.folder if len(self._runs) == 1 else self.folder.resolve().parent / run["folder"]
                 opened = RunFolder.open(folder)
                 if opened.digest != run["digest"]:
                     raise MisplacedError(opened.path, Part(opened.digest, "."), Part(run["digest"], "."))
                 return Study.load(folder)
         raise ConfigError(
-            f"{self.folder}: no seed {seed}; there are {', '.join(map(str, self.seeds))}",
+            f"{self.folder}: no seed {seed}{'' if split is None else f' of split {split}'}; there are "
+            f"{', '.join(map(str, self.seeds))}; splits {', '.join(map(str, self.splits))}",
             kind="no such seed",
             seed=seed,
         )
@@ -152,9 +159,9 @@ class Study:
         return self._with_statistics(table)
 
     def by_seed(self) -> pd.DataFrame:
-        """One row per K and seed, with the AUC of each disease and their mean."""
-        rows = self._results.view("seeds" if len(self.seeds) > 1 else "study")
-        wide = rows.pivot(index=["k", "seed"], columns="disease", values="auc")[list(self.diseases)]
+        """One row per K and seed, and split if there are several, with the AUC of each disease and their mean."""
+        rows = self._results.view("seeds" if self._results.repeats else "study")
+        wide = rows.pivot(index=["k", *self._results.draws], columns="disease", values="auc")[list(self.diseases)]
         return wide.assign(mean=wide.mean(axis=1)).rename_axis(columns=None)
 
     def auc(self, k: int, disease: str = "mean") -> float | None:
@@ -276,7 +283,7 @@ class Study:
         """
         disease = self._find_disease(disease)
         ax, rows = ax or figures.new_axes(), self.table().query("disease == @disease")
-        if len(self.seeds) > 1:
+        if self._results.repeats:
             draw_over_seeds(ax, self._results)
         else:
             figures.auc_by_k(ax, rows, disease, **figures.line_style(0, marked=True))
@@ -351,9 +358,8 @@ class Study:
         Raises `ConfigError` if there are several seeds.
         """
         if len(self._runs) > 1:
-            seeds = ", ".join(map(str, self.seeds))
             raise ConfigError(
-                f"{self.folder}: several training seeds, {seeds}: take that of one, as study({seeds[0]})",
+                f"{self.folder}: several runs, {self._results.repeats}: take one, as study({self.seeds[0]})",
                 kind="several seeds",
             )
         return self._runs[0]

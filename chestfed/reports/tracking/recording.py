@@ -69,7 +69,8 @@ class MlflowRecord(Reporter):
         if self._recorded:
             return
         settings, identity = study.pipeline.federated, study.identity
-        label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}"
+        split = f" split {study.pipeline.split}" if study.pipeline.split else ""
+        label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}{split}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._open_run(
             study.folder, str(self._identify()), f"{_name_prefix(study.origin)}{label}: {study.name}", tags
@@ -98,7 +99,12 @@ class MlflowRecord(Reporter):
         self._pending: list[tuple[int, dict[str, float | None]]] = []
         self._rounds = 0  # rounds of this K that are logged or wait
         self._logged = store.list_steps(self._child, "round/loss")  # by an earlier start
-        params = {"k": k, "seed": study.pipeline.seed, **_flatten(study.pipeline.federated.model_dump())}
+        params = {
+            "k": k,
+            "seed": study.pipeline.seed,
+            "split": study.pipeline.split,
+            **_flatten(study.pipeline.federated.model_dump()),
+        }
         store.log_params(self._child, params)
 
     def round_done(self, k: int, history: History, rounds: int) -> None:
@@ -259,6 +265,7 @@ class MlflowRecord(Reporter):
             "pipeline": study.name,
             "algorithm": study.pipeline.federated.algorithm.name,
             "seed": str(study.pipeline.seed),
+            "split": str(study.pipeline.split),
             "digest": study.identity.digest,
             "mlflow.source.name": "chestfed study",
             "mlflow.source.type": "LOCAL",

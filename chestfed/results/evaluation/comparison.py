@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from chestfed.results.evaluation import power
-from chestfed.results.evaluation.estimates import auc_per_disease, compute_mean, compute_spread, mean_of
+from chestfed.results.evaluation.estimates import auc_per_disease, compute_spread, mean_of
 from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Bounds, Interval
 from chestfed.results.evaluation.intervals.methods import Contrast, Intervals, MethodName
@@ -26,11 +26,20 @@ from chestfed.results.evaluation.joining.planning import (
     find_times,
     learn,
 )
-from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, Scored, find_counted
-from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, SeedsTest, seeds_test
+from chestfed.results.evaluation.labeled import (
+    NO_DISEASE_COUNTS,
+    Scored,
+    find_counted,
+    group_splits,
+    put_beside,
+    put_together,
+)
+from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, SeedsTest, Splits, seeds_test
 
 #: Seeds that are tried where the patients are too few, and a small number does not suffice.
 _MORE_SEEDS = (10, 20, 50, 100)
+#: Why a disease has no interval over splits.
+NOT_IN_EVERY_SPLIT = "no image of a class in one of the splits: no interval"
 #: Why models of one training seed each have an interval and no p value.
 ONE_SEED = "one training seed, no test: another seed gives another difference"
 
@@ -83,9 +92,10 @@ def compare(
     *,
     advise: bool = False,
 ) -> tuple[Difference, ...]:
-    """Model b minus model a, each given once per training seed: per disease, and at last the mean.
+    """Model b minus model a, each given once per training seed and split: per disease, and at last the mean.
 
-    As many runs of both, two or more, are of the same training seeds in the same order: `seeds_test`. Otherwise the
+    As many runs of both, two or more, are of the same splits and training seeds in the same order: `seeds_test`. A
+    disease counts in the mean if it does in every split. Otherwise the
     method is `interval`'s; a bootstrap has the same draws for both models. `untested` says
     why there are to be no p values, but intervals over test patients alone. `advise`: with the seeds or the patients
     that the mean needs, which takes a second.
@@ -95,14 +105,22 @@ def compare(
     """
     if not a or not b:
         raise ValueError("a model without scores cannot be compared")
-    first = a[0]
-    for other in (*a[1:], *b):
-        _check_same_images(first, other)
-    each_a, each_b = ([_all_aucs(run) for run in runs] for runs in (a, b))
+    splits_a, splits_b = group_splits(a), group_splits(b)
+    if list(splits_a) != list(splits_b):
+        raise ValueError(f"the runs differ in the splits of the patients: {[*splits_a]} and {[*splits_b]}")
+    for number, members in splits_a.items():
+        for other in (*members[1:], *splits_b[number]):
+            _check_same_images(members[0], other)
+    counted = np.logical_and.reduce([find_counted(run[0].labels, run[0].patients) for run in splits_a.values()])
+    each_a, each_b = ([_all_aucs(run, counted) for run in runs] for runs in (a, b))
     over_seeds = len(a) == len(b) > 1 and not untested
-    runs, how = np.stack([run.scores for run in (*a, *b)]), Intervals(interval, resamples, seed)
-    counted = find_counted(first.labels, first.patients)
-    contrast = Contrast(runs, first.labels, first.patients, how, len(a), first.hospitals, counted)
+    how = Intervals(interval if len(splits_a) == 1 else DEFAULT, resamples, seed)
+    beside_a, beside_b = ([put_beside(parts) for parts in zip(*s.values(), strict=True)] for s in (splits_a, splits_b))
+    runs, beside = np.stack([run.scores for run in (*beside_a, *beside_b)]), beside_a[0]
+    contrast = Contrast(
+        runs, beside.labels, beside.patients, how, len(beside_a), beside.hospitals, counted, len(splits_a), a[0].reuse
+    )
+    first = put_together([members[0] for members in splits_a.values()])
     means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
     values = [_minus(y, x) for x, y in zip(*means, strict=True)]
     bounds = [Bounds()] * len(values) if over_seeds else contrast.bounds(values)
@@ -115,7 +133,9 @@ def compare(
         difference = replace(difference, seed_sd_reference=sd_reference, seed_sd_model=sd_model)
         difference = replace(difference, reason=bounds[place].reason or (NO_DISEASE_COUNTS if value is None else ""))
         if over_seeds:
-            if value is not None:
+            if value is not None and any(aucs[name] is None for aucs in each_a):
+                difference = replace(difference, reason=NOT_IN_EVERY_SPLIT)
+            elif value is not None:
                 difference = _test_over_seeds(difference, contrast, place, defined if name == "mean" else [place])
             pairs = zip(each_a, each_b, strict=True)
             difference = replace(difference, of_seeds=tuple(_minus(y[name], x[name]) for x, y in pairs))
@@ -136,6 +156,8 @@ def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, ove
     """With the seeds that show a mean such as this, or else the patients."""
     if mean.interval is None or not mean.difference or not mean.detectable:
         return mean
+    if contrast.splits > 1:
+        return mean
     seeds, size = contrast.seeds_a, abs(mean.difference)
     if over_seeds:
         assumed = learn(_test_seeds(contrast, counted), ())
@@ -153,9 +175,10 @@ def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, ove
 
 def _test_seeds(contrast: Contrast, columns: Sequence[int]) -> SeedsTest:
     """The test over seeds of the mean over these diseases."""
+    columns = contrast.expand(columns)
     runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
     given = contrast.labels[:, columns], contrast.patients, contrast.hospitals
-    return seeds_test(runs[:seeds], runs[seeds:], *given)
+    return seeds_test(runs[:seeds], runs[seeds:], *given, Splits(contrast.splits, contrast.reuse))
 
 
 def _find_turns(
@@ -218,10 +241,10 @@ def _check_same_images(a: Scored, b: Scored) -> None:
         raise ValueError("the runs differ in the hospitals of their images")
 
 
-def _all_aucs(run: Scored) -> dict[str, float | None]:
-    """AUC of each disease, and `mean`: None where the labels give none."""
+def _all_aucs(run: Scored, counted: np.ndarray) -> dict[str, float | None]:
+    """AUC of each disease, and `mean` over those that count: None where the labels give none."""
     aucs = auc_per_disease(run)
-    return {**aucs, "mean": compute_mean(run, aucs)}
+    return {**aucs, "mean": mean_of(auc for auc, counts in zip(aucs.values(), counted, strict=True) if counts)}
 
 
 def _minus(b: float | None, a: float | None) -> float | None:
@@ -229,7 +252,7 @@ def _minus(b: float | None, a: float | None) -> float | None:
 
 
 def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, columns: Sequence[int]) -> Difference:
-    """With interval and p over test patients and training seeds together, or with the reason for neither.
+    """With interval and p over test patients, training seeds and splits together, or with the reason for neither.
 
     The mean also has what these seeds could show. `columns` are the diseases that the difference is over.
     """
@@ -239,6 +262,8 @@ def _test_over_seeds(difference: Difference, contrast: Contrast, place: int, col
     difference = replace(difference, interval=test.interval, p=test.p, reason=test.reason)
     if difference.disease != "mean" or not test.error or test.seeds_share is None:
         return difference
+    if contrast.splits > 1:
+        return replace(difference, detectable=power.detectable_difference(test.error, test.total_freedom))
     return replace(difference, detectable=find_detectable(learn(test, ()), contrast.seeds_a))
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.evaluation.intervals.interval import Interval, around_logit
 from chestfed.results.evaluation.intervals.methods import Contrast, Intervals
-from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, Column, Scored, find_counted, list_cells
+from chestfed.results.evaluation.labeled import (
+    NO_DISEASE_COUNTS,
+    Column,
+    Scored,
+    find_counted,
+    group_splits,
+    list_cells,
+    put_beside,
+)
+from chestfed.results.evaluation.training_seeds import Splits, estimate_contrast
 
 _COUNTS = (
     "n",
@@ -21,6 +31,7 @@ _COUNTS = (
     "patients",
     "hospitals",
     "seeds",
+    *("split", "splits"),
     *("positives", "negatives", "missing", "positive_patients", "negative_patients"),
     "over_diseases",
     *("k", "window", "seed", "left_out", "seeds_reference", "seeds_model", "seeds_needed"),
@@ -152,6 +163,32 @@ def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = N
     return (
         tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored.labels, scored.hospitals)
     )
+
+
+def bound_over_splits(runs: Sequence[Scored], values: Sequence[float | None]) -> list[Interval | None]:
+    """Intervals of a model's mean AUCs over splits of the patients and seeds: of each disease, and of the mean.
+
+    `values` are these AUCs, the mean over the diseases that count in every split. None where a split has none, or two
+    patients of a class are missing. By `estimate_contrast`, on the logit scale as `auc_estimates`.
+    """
+    groups = group_splits(runs)
+    beside = [put_beside(parts) for parts in zip(*groups.values(), strict=True)]
+    first, splits = beside[0], Splits(len(groups), runs[0].reuse)
+    counted = np.logical_and.reduce([find_counted(part[0].labels, part[0].patients) for part in groups.values()])
+    given = first.scores[None], first.labels, first.patients
+    contrast = Contrast(*given, Intervals(), 0, first.hospitals, counted, splits.count)
+    intervals: list[Interval | None] = []
+    for place, value in enumerate(values):
+        columns = contrast.columns(place)
+        scores, interval = [run.scores[:, columns] for run in beside], None
+        if value is not None and 0 < value < 1 and contrast.units[place] >= 2:
+            with suppress(ValueError):  # a split without an AUC
+                shared = first.labels[:, columns], first.patients, first.hospitals
+                test = estimate_contrast([scores], [1.0], *shared, splits=splits)
+                width = 0.0 if test.interval is None else test.interval.high - test.difference
+                interval = around_logit(value, width) if width else None
+        intervals.append(interval)
+    return intervals
 
 
 def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:

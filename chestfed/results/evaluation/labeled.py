@@ -83,6 +83,9 @@ class Scored:
     #: `[n]`, any values that identify a hospital: each AUC is the mean of the hospitals' own. None: one AUC over all
     #: pairs of images. No patient is at two hospitals.
     hospitals: np.ndarray | None = None
+    split: int = 0  #: number of the split of patients
+    #: Test patients per training patient, where other splits train on those that this one tests.
+    reuse: float = 0.0
 
     def columns(self) -> list[Column]:
         """The labeled images of each disease.
@@ -117,6 +120,45 @@ class Scored:
         if self.hospitals is not None:
             parts["hospitals"] = self.hospitals
         return replace(self, **{name: values[rows] for name, values in parts.items()})
+
+
+def group_splits(runs: Sequence[Scored]) -> dict[int, list[Scored]]:
+    """Runs of one model by the split of the patients, which is of the same images in all of its runs.
+
+    Raises `ValueError` if splits have different numbers of runs.
+    """
+    groups: dict[int, list[Scored]] = {}
+    for run in runs:
+        groups.setdefault(run.split, []).append(run)
+    counts = {len(members) for members in groups.values()}
+    if len(counts) > 1:
+        raise ValueError(f"splits of the patients have different numbers of training seeds: {sorted(counts)}")
+    return groups
+
+
+def put_together(splits: Sequence[Scored]) -> Scored:
+    """The images of several splits below each other."""
+    if len(splits) == 1:
+        return splits[0]
+    first, several = splits[0], any(part.hospitals is not None for part in splits)
+    stacked = {
+        name: np.concatenate([getattr(part, name) for part in splits]) for name in ("scores", "labels", "patients")
+    }
+    hospitals = np.concatenate([np.asarray(part.hospitals) for part in splits]) if several else None
+    return replace(first, **stacked, hospitals=hospitals)
+
+
+def put_beside(splits: Sequence[Scored]) -> Scored:
+    """The images of several splits below each other, with columns of every split, which are missing in the others."""
+    if len(splits) == 1:
+        return splits[0]
+    whole, diseases = put_together(splits), len(splits[0].diseases)
+    shape = len(whole.labels), len(splits) * diseases
+    scores, labels, row = np.zeros(shape), np.full(shape, np.nan), 0
+    for number, part in enumerate(splits):
+        here = slice(row, row := row + len(part.labels)), slice(number * diseases, (number + 1) * diseases)
+        scores[here], labels[here] = part.scores, part.labels
+    return replace(whole, scores=scores, labels=labels, diseases=[name for part in splits for name in part.diseases])
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,16 @@ multi-case study, and its method is used, with seeds as readers and patients as 
   2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
   (`pytest -m campaign -k test_false_positives`).
 
+With several splits of the patients a third chance is at work: other training patients. Every split tests and trains on
+others, with training seeds of its own, and a patient that one split tests trains the models of the others. What that
+adds cannot be estimated from the splits without bias:
+
+- Y. Bengio, Y. Grandvalet: No unbiased estimator of the variance of k-fold cross-validation. JMLR 5 (2004);
+- C. Nadeau, Y. Bengio: Inference for the generalization error. Machine Learning 52 (2003): splits correlate by about
+  the share of patients that are tested, so their mean over S splits has the variance (1 / S + n_test / n_train) of one.
+
+Their correction is applied to components that are known better than from S values: `estimate_contrast`.
+
 Covariances of AUCs are Obuchowski's, of DeLong's structural components summed within a patient: `auc_covariance`.
 """
 
@@ -35,6 +45,8 @@ REFERENCES = (
     "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",
     "R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935) 391-398",
 )
+#: Reference of the variance over splits of the patients.
+SPLITS_REFERENCE = "C. Nadeau, Y. Bengio: Inference for the generalization error. Machine Learning 52 (2003) 239-281"
 #: With fewer seeds, tables say what difference could be seen at all.
 ENOUGH_SEEDS: Final = 5
 #: The chance at which a difference counts as one that is seen, and the most seeds that are considered.
@@ -44,21 +56,32 @@ MOST_SEEDS: Final = 1000
 _NO_VARIANCE = 1e-24
 #: Points of the grid of a chi-square variable: of a test, and where many are tried.
 _NODES, _FEWER_NODES = 200, 64
+#: Points of all grids of a test over splits together.
+_MOST_NODES = 100_000
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Splits of the patients, whose diseases are columns of one array side by side: those of each split together."""
+
+    count: int = 1
+    reuse: float = 0.0  #: test patients per training patient, as in `Scored`
 
 
 @dataclass(frozen=True)
 class SeedsTest:
-    """Mean over seeds of model b's AUC minus model a's."""
+    """Mean over seeds, and splits of the patients, of model b's AUC minus model a's."""
 
     difference: float
-    of_seeds: tuple[float, ...]  #: the difference of each seed, in order
-    error: float | None = None  #: standard error over test patients and training seeds
+    of_seeds: tuple[float, ...]  #: the difference of each seed, in order; of several splits those of each after another
+    error: float | None = None  #: standard error over test patients, training seeds and splits
     seeds_share: float | None = None  #: the share of its square that comes from training seeds
     freedom: float = 0.0  #: degrees of freedom of the rest, which comes from test patients
     #: interval, p: of one test, at 95%; None, with the `reason`, where there is no variance to test with.
     interval: Interval | None = None
     p: float | None = None
     reason: str = ""
+    total_freedom: float = 0.0  #: degrees of freedom of the whole error, by Satterthwaite's formula
 
 
 def seeds_test(
@@ -67,6 +90,7 @@ def seeds_test(
     labels: np.ndarray,
     patients: np.ndarray,
     hospitals: np.ndarray | None = None,
+    splits: Splits = Splits(),
 ) -> SeedsTest:
     """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
 
@@ -74,14 +98,15 @@ def seeds_test(
     of `estimate_contrast`, with weights -1 and 1: its standard error is then that of Obuchowski and Rockette for two
     tests, `SE^2 = 2/r (MS(TR) + max(r (Cov2 - Cov3), 0))`.
 
-    Raises `ValueError` if the models have different numbers of seeds, or fewer than two, or a class is of one patient.
+    Raises `ValueError` if the models have different numbers of seeds, or fewer than two without several splits, or a
+    class is of one patient.
     """
     r = len(runs_a)
-    if r != len(runs_b) or r < 2:
+    if r != len(runs_b) or r * splits.count < 2:
         raise ValueError(
             f"a test over training seeds needs two or more seeds, the same of both: not {r}, {len(runs_b)}"
         )
-    return estimate_contrast([runs_a, runs_b], (-1.0, 1.0), labels, patients, hospitals)
+    return estimate_contrast([runs_a, runs_b], (-1.0, 1.0), labels, patients, hospitals, splits=splits)
 
 
 def estimate_contrast(
@@ -91,6 +116,7 @@ def estimate_contrast(
     patients: np.ndarray,
     hospitals: np.ndarray | None = None,
     other: tuple[float, float] | None = None,
+    splits: Splits = Splits(),
 ) -> SeedsTest:
     """A weighted sum of several models' mean AUCs over the columns of `labels`, with its error over seeds and patients.
 
@@ -106,6 +132,17 @@ def estimate_contrast(
     patients alone, of these very models, and there is no p. `other` is the variance of a further, independent error of
     the mean, and its degrees of freedom.
 
+    With S splits the columns are those of every split, side by side, each labeled where its split tests, and the s-th
+    seed of one split is another training than the s-th of the next. With V the mean over the splits of the covariance
+    over patients, V_all that of the mean over all splits, W the mean within splits of the variance over seeds, and B
+    the variance over splits of their means, the squared standard error is
+
+        max(V_all, c V) + W / (S r) + c max(B - (V - C) - W / r, 0),   c = 1 / S + n_test / n_train,
+
+    where C is the covariance over patients between splits, 0 if none tests a patient of another. The first part has the
+    patients' degrees of freedom, the second S (r - 1), the third, what differs between splits beyond patients and
+    seeds, S - 1. With one seed W is 0, and the third part has the luck of training.
+
     Raises `ValueError` if the models have different numbers of seeds or no model has any, or a class is of one patient.
     """
     r = len(models[0]) if models else 0
@@ -118,11 +155,17 @@ def estimate_contrast(
         raise ValueError("a covariance of AUCs needs two patients of each class")
     of_seeds, covariance = estimate
     difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
-    by_patients = max(float(covariance[~np.eye(r, dtype=bool)].mean() if r > 1 else covariance[0, 0]), 0.0)
+    by_patients = _between_seeds(covariance)
     freedom = count_effective_patients(labels, patients, hospitals) - 1
     parts = [(by_patients, freedom)]
-    if r > 1:
+    if splits.count > 1:
+        runs = [run for model in models for run in model]
+        of_runs, within = _estimate_splits(runs, labels, contrasts, patients, hospitals, splits)
+        each = tuple(of_runs.ravel().tolist())
+        parts = _find_parts(of_runs, within, by_patients, freedom, splits.reuse)
+    elif r > 1:
         parts.append((float(of_seeds.var(ddof=1)) / r, r - 1))
+    of_training = sum(part for part, _ in parts[1:])
     if other is not None:
         parts.append(other)
     variance = sum(part for part, _ in parts)
@@ -132,12 +175,68 @@ def estimate_contrast(
         return SeedsTest(difference, each, reason="no variance in these data")
     from scipy import optimize  # takes a quarter of a second to import
 
-    variances, freedoms = zip(*parts, strict=True)
-    beyond = _tails(variances, freedoms, _NODES if other is None else _FEWER_NODES)
+    variances, freedoms = zip(*(part for part in parts if part[0] or splits.count == 1), strict=True)
+    nodes = _NODES if other is None else _FEWER_NODES
+    beyond = _tails(
+        variances, freedoms, min(nodes, int(_MOST_NODES ** (1 / len(parts)))) if splits.count > 1 else nodes
+    )
     half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
     interval = Interval(difference - half, difference + half)
-    error, share = math.sqrt(variance), (parts[1][0] if r > 1 else 0.0) / variance
-    return SeedsTest(difference, each, error, share, freedom, interval, beyond(abs(difference)) if r > 1 else None)
+    error, share = math.sqrt(variance), of_training / variance
+    p = beyond(abs(difference)) if len(each) > 1 else None
+    total = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    return SeedsTest(difference, each, error, share, freedom, interval, p, total_freedom=total)
+
+
+def _between_seeds(covariance: np.ndarray) -> float:
+    """Covariance over patients that two seeds share, from that of all seeds `[r, r]`; of one seed its variance."""
+    r = len(covariance)
+    return max(float(covariance[~np.eye(r, dtype=bool)].mean() if r > 1 else covariance[0, 0]), 0.0)
+
+
+def _estimate_splits(
+    runs: Sequence[np.ndarray],
+    labels: np.ndarray,
+    contrasts: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None,
+    splits: Splits,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The contrast of each split and seed `[S, r]`, and the covariance over patients in each split `[S]`.
+
+    Raises `ValueError` if a split has no AUC.
+    """
+    values, within = [], []
+    for columns in np.split(np.arange(labels.shape[1]), splits.count):
+        rows = ~np.isnan(labels[:, columns]).all(axis=1)
+        here = np.ix_(rows, columns)
+        estimate = auc_covariance(
+            [run[here] for run in runs],
+            labels[here],
+            contrasts,
+            patients[rows],
+            None if hospitals is None else hospitals[rows],
+        )
+        if estimate is None or np.isnan(estimate[1]).any():
+            raise ValueError("a covariance of AUCs needs two patients of each class in every split")
+        values.append(estimate[0])
+        within.append(_between_seeds(estimate[1]))
+    return np.array(values), np.array(within)
+
+
+def _find_parts(
+    of_runs: np.ndarray, within: np.ndarray, by_patients: float, freedom: float, reuse: float
+) -> list[tuple[float, float]]:
+    """Parts of the squared error with their degrees of freedom, see `estimate_contrast`: patients, seeds, splits."""
+    count, r = of_runs.shape
+    one, factor = float(within.mean()), 1 / count + reuse
+    shared = min(max((by_patients - one / count) * count / (count - 1), 0.0), one)
+    seeds = float(of_runs.var(axis=1, ddof=1).mean()) if r > 1 else 0.0
+    beyond = max(float(of_runs.mean(axis=1).var(ddof=1)) - (one - shared) - seeds / r, 0.0)
+    parts = [(max(by_patients, factor * one), freedom)]
+    if r > 1:
+        parts.append((seeds / (count * r), count * (r - 1)))
+    return [*parts, (factor * beyond, count - 1)]
 
 
 def compute_power(

@@ -139,9 +139,7 @@ def _judge(mean: DifferenceRow | None) -> str:
 
 def _describe_evidence(results: Results, mean: DifferenceRow | None, change: float) -> str:
     """Difference with interval, images, patients and training runs."""
-    seeds = len(results.seeds)
-    difference = signed(change)
-    runs = "one training run" if seeds == 1 else f"{_count(seeds)} training runs"
+    difference, runs = signed(change), describe_runs(results)
     if mean is None or mean["low"] is None:
         reason = mean["reason"] if mean is not None else "the differences were not computed"
         return f"{difference} without an interval: {reason}; {_describe_images(results)}, {runs}"
@@ -150,9 +148,19 @@ def _describe_evidence(results: Results, mean: DifferenceRow | None, change: flo
 
 
 def _count_higher(mean: DifferenceRow) -> str:
-    seeds = read_seeds(mean).values()
-    higher = sum(gain is not None and gain > 0 for gain in seeds)
-    return f", higher in {higher} of them" if seeds else ""
+    each = read_seeds(mean).values()
+    higher = sum(gain is not None and gain > 0 for gain in each)
+    whole = f"{len(each)} runs" if mean["splits"] else "them"
+    return f", higher in {higher} of {whole}" if each else ""
+
+
+def describe_runs(results: Results) -> str:
+    """The trainings of each model, in words."""
+    seeds, splits = len(results.seeds), len(results.splits)
+    if splits > 1:
+        each = f" and {_count(seeds)} training seeds in each" if seeds > 1 else ""
+        return f"over {_count(splits)} splits of patients{each}"
+    return "one training run" if seeds == 1 else f"{_count(seeds)} training runs"
 
 
 def _describe_images(results: Results) -> str:
@@ -304,7 +312,8 @@ def describe_resolution(mean: DifferenceRow | None) -> str:
         return ""
     seeds, reference = len(read_seeds(mean)), mean["auc_reference"] or 0.0
     if mean["detectable"] > max(reference, 1 - reference):
-        return f"With {_count(seeds)} training seeds no difference, however large, would be seen ({POWER:.0%} power)."
+        runs = "runs" if mean["splits"] else "seeds"
+        return f"With {_count(seeds)} training {runs} no difference, however large, would be seen ({POWER:.0%} power)."
     return f"A difference below {mean['detectable']:.3f} would probably not be seen ({POWER:.0%} power)."
 
 
@@ -324,8 +333,8 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     order = (
         f"{best}, {number(defined[0]['auc'])}; {', '.join(texts[1:])}" if wins else f"None clearly: {', '.join(texts)}"
     )
-    seeds = len(results.seeds)
-    runs = f"{_describe_images(results)}, {'one training run' if seeds == 1 else f'{_count(seeds)} training runs'} each"
+    runs, seeds = f"{_describe_images(results)}, {describe_runs(results)} each", len(results.seeds)
+    runs = runs.removesuffix(" each") if len(results.splits) > 1 else runs
     if clear:
         names = _join([*clear]) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
         tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)} after Holm's correction"
@@ -353,7 +362,7 @@ def summarize_seeds(results: Results) -> pd.DataFrame:
     """
     rows = results.view("seeds")
     rows = rows[rows["in_mean"].fillna(True).astype(bool) & (rows["disease"] != "mean")]
-    aucs = rows.groupby(["model", "seed"], sort=False)["auc"].mean().dropna()
+    aucs = rows.groupby(["model", *results.draws], sort=False)["auc"].mean().dropna()
     if aucs.empty:
         return pd.DataFrame(columns=["median", "seeds", "broken"])
     median = aucs.groupby(level="model", sort=False).median()
@@ -378,7 +387,7 @@ def list_metrics(results: Results) -> dict[str, float | None]:
     values: dict[str, float | None] = {}
     for row in results.list_estimates("study", disease="mean"):
         name = _name_metric(row)
-        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if len(results.seeds) > 1 else {})
+        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if results.repeats else {})
     gains = results.list_differences("study")
     for gain in (gain for gain in gains if gain["model"] == gains[-1]["model"]):
         if gain["disease"] == "mean":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -17,6 +18,7 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
+from chestfed.results.evaluation.estimates import bound_over_splits
 from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.methods import Intervals, MethodName
 from chestfed.results.evaluation.joining.calibrated import compare_calibration
@@ -28,18 +30,20 @@ from chestfed.results.tables.differences import list_differences
 from chestfed.results.tables.files import expected, read_json_file
 from chestfed.results.tables.frames import (
     About,
+    Bound,
     Results,
     Row,
     list_estimates,
     make_differences,
     make_estimates,
+    name_run,
     read_differences,
     read_estimates,
     read_row,
     write_frames,
 )
 from chestfed.results.tables.made_with import describe_makers
-from chestfed.results.tables.predictions import load_predictions, merge_seeds
+from chestfed.results.tables.predictions import Predictions, load_predictions, merge_seeds
 from chestfed.results.tables.run_folder import (
     ALTERNATIVES,
     COMPARISON,
@@ -104,7 +108,7 @@ def collect(
     first = runs[0]
     models = _list_models(runs, ks)
     first.folder(models[-1].k if models else None)  # refuses a study without a finished K
-    seeds = sorted({run.settings.seed for run in runs})
+    draws = {(run.settings.split, run.settings.seed) for run in runs}
     how = Intervals(interval or first.row(models[0].k).interval, first.settings.resamples)
     estimates = [row for model in models for row in _list_study(model, how, models[-1].k)]
     if len(runs) > 1:
@@ -113,7 +117,7 @@ def collect(
         estimates += [row for row in each if row["disease"] != "mean"]
     compared: list[dict[str, Any]] = []
     of_k = models[0].telling == "k"
-    if differences is None and (len(seeds) > 1 or (len(runs) == 1 and of_k)):
+    if differences is None and (len(draws) > 1 or (len(runs) == 1 and of_k)):
         compared = _compare(models, how, "study")
     untested: set[str] = set()
     finished = all(set(run.ks) >= set(run.settings.ks) for run in runs)
@@ -174,7 +178,9 @@ def read_comparison(folder: Path) -> Results:
     plain = read_json_file(folder / COMPARISON)
     with expected(folder / COMPARISON):
         about = plain["title"], Origin(plain["data"]), plain["about"]
-        return Results(*about, read_estimates(folder), read_differences(folder), pd.read_csv(folder / "curves.csv"))
+        curves = pd.read_csv(folder / "curves.csv")
+        curves = curves if "split" in curves or curves.empty else curves.assign(split=0)
+        return Results(*about, read_estimates(folder), read_differences(folder), curves)
 
 
 def list_run_folders(folder: Path, results: Results) -> list[Path]:
@@ -264,14 +270,15 @@ def _read(run: RunFolder, k: int, place: str, how: Intervals) -> Row:
 
 def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study") -> Iterator[dict[str, Any]]:
     run, rows = model.runs[0], [_read(run, model.k, "", how) for run in model.runs]
-    seed = {"seed": run.settings.seed} if len(rows) == 1 else {}
+    seed = {"seed": run.settings.seed, "split": run.settings.split} if len(rows) == 1 else {}
     paper = find_paper(run, rows[0], model.name, is_largest=model.k == largest)
     smaller = max((k for k in run.settings.ks if k < model.k), default=0)
     added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
     names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
-    for row in list_estimates(rows, **_describe(run, model, view), added=names, **seed):
-        scored = {name: run.about["scored"][name] for name in ("images", "patients")}
-        yield row | scored | {"paper_auc": paper.get(row["disease"])}
+    scored = {name: run.about["scored"][name] for name in ("images", "patients")}
+    over = _over_splits(model)
+    for row in list_estimates(rows, over.count, over.bound, **_describe(run, model, view), added=names, **seed):
+        yield row | scored | over.describe(row["disease"]) | {"paper_auc": paper.get(row["disease"])}
 
 
 def _list_at_hospital(
@@ -282,7 +289,43 @@ def _list_at_hospital(
     about["takes_part"] = model.k >= hospital["joins"]
     # Of folders of earlier releases: which split of each hospital was scored is not known.
     about["protocol"] = hospital.get("protocol", model.runs[0].settings.protocol)
-    yield from list_estimates(rows, **_describe(model.runs[0], model, view) | about)
+    over = _over_splits(model, hospital)
+    for row in list_estimates(rows, over.count, over.bound, **_describe(model.runs[0], model, view) | about):
+        yield row | over.describe(row["disease"])
+
+
+@dataclass(frozen=True)
+class _OverSplits:
+    """Number of splits of the patients; of several what bounds their AUCs, and counts of all test images."""
+
+    count: int = 1
+    merged: Predictions | None = None
+
+    @property
+    def bound(self) -> Bound | None:
+        if self.merged is None:
+            return None
+        return partial(bound_over_splits, self.merged.scored(self.merged.diseases))
+
+    def describe(self, disease: str = "mean") -> dict[str, int]:
+        """Columns of a row: images, patients, and those of each class."""
+        if self.merged is None:
+            return {}
+        counts = dict(zip(("images", "patients"), self.merged.counts, strict=True))
+        return counts | (self.merged.count_classes(disease) if disease in self.merged.diseases else {})
+
+
+def _over_splits(model: _Model, hospital: Mapping[str, Any] | None = None) -> _OverSplits:
+    splits = len({run.settings.split for run in model.runs})
+    return _OverSplits(splits, _merge(model, hospital) if splits > 1 else None)
+
+
+def _merge(model: _Model, hospital: Mapping[str, Any] | None) -> Predictions | None:
+    """Predictions of all runs of a model; None where scores stay at a hospital."""
+    places = [(run, *(_find_place(hospital, model, run) if hospital else (model.k, ""))) for run in model.runs]
+    if any(_load_row(*place).scores_stay for place in places):
+        return None
+    return merge_seeds([load_predictions(run.path, k, place) for run, k, place in places])
 
 
 def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:
@@ -301,12 +344,13 @@ def _compare(
 ) -> list[dict[str, Any]]:
     """The other models minus the first; nothing with one model, or where scores stay at a hospital."""
     predictions = []
-    for model in models:
-        places = [(run, *(_find_place(hospital, model, run) if hospital else (model.k, ""))) for run in model.runs]
-        if len(models) < 2 or any(_load_row(*place).scores_stay for place in places):
+    for model in models if len(models) > 1 else ():
+        merged = _merge(model, hospital)
+        if merged is None:
             return []
-        parts = [load_predictions(run.path, k, place) for run, k, place in places]
-        predictions.append(replace(merge_seeds(parts), name=model.name, about=model.about))
+        predictions.append(replace(merged, name=model.name, about=model.about))
+    if not predictions:
+        return []
     return list_differences(
         predictions, how.resamples, how.method, view=view, hospital=hospital["name"] if hospital else ""
     )
@@ -315,10 +359,11 @@ def _compare(
 def _describe_change(models: Sequence[_Model], how: Intervals) -> About:
     """Findings that the last model recognizes and the first one, and the calibration of both.
 
-    Nothing of one model, or where scores stay at a hospital.
+    Nothing of one model, of several splits of the patients, or where scores stay at a hospital.
     """
     ends = models[0], models[-1]
-    if len(models) < 2 or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
+    several = len({run.settings.split for run in models[0].runs}) > 1  # other patients in each
+    if len(models) < 2 or several or any(run.row(model.k).scores_stay for model in ends for run in model.runs):
         return {"recognized": None, "calibration": []}
     merged = [merge_seeds([load_predictions(run.path, model.k) for run in model.runs]) for model in ends]
     first, last = ([scored.columns() for scored in model.scored(merged[0].diseases)] for model in merged)
@@ -337,7 +382,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
     first = runs[0]
     compares = models[0].telling != "k"
     return {
-        **cast(About, first.about["scored"]),
+        **cast(About, first.about["scored"] | _over_splits(models[0]).describe()),
         "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
@@ -345,6 +390,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "held_out": bool(first.configuration.get("held_out")),
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),
+        "splits": sorted({run.settings.split for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
         "gate": count_choices(runs, models[-1].k),
         "published": first.configuration.get("published"),
@@ -356,7 +402,13 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "versions": first.about["versions"],
         "made_unalike": describe_makers(_list_makers(runs)),
         "runs": [
-            {"run": model.name, "seed": run.settings.seed, "folder": run.path.name, "digest": run.digest}
+            {
+                "run": model.name,
+                "seed": run.settings.seed,
+                "split": run.settings.split,
+                "folder": run.path.name,
+                "digest": run.digest,
+            }
             for model in models
             for run in model.runs
         ],
@@ -368,7 +420,8 @@ def _list_makers(runs: Sequence[RunFolder]) -> list[tuple[str, Path, Sequence[in
     several = len({(run.settings.method, run.settings.window) for run in runs}) > 1
     names = [f"{run.settings.method}, I={run.settings.window}, " if several else "" for run in runs]
     names = [
-        f"{name}seed {run.settings.seed}, " if len(runs) > 1 else name for name, run in zip(names, runs, strict=True)
+        f"{name}seed {name_run(run.settings.seed, run.settings.split or None)}, " if len(runs) > 1 else name
+        for name, run in zip(names, runs, strict=True)
     ]
     return [(name, run.path, run.ks) for name, run in zip(names, runs, strict=True)]
 
@@ -385,5 +438,6 @@ def _list_curves(models: Sequence[_Model]) -> pd.DataFrame:
                 values = {name: entry.get(name) for name in ("round", "loss", "drift", "gradient_drift", "mean_auc")}
                 outputs = {name: entry.get(name) for name in OUTPUTS}
                 total = {"bytes": sums["bytes_up"] + sums["bytes_down"]}
-                points.append(head | {"seed": run.settings.seed} | values | sums | total | outputs)
+                draw = {"seed": run.settings.seed, "split": run.settings.split}
+                points.append(head | draw | values | sums | total | outputs)
     return pd.DataFrame(points).astype({"mean_auc": float})

@@ -49,6 +49,8 @@ class EstimateRow(TypedDict):
     takes_part: bool
     seed: int | None
     seeds: int | None
+    split: int | None  #: number of the split of patients, of a row of one seed; 0 in tables that lack the column
+    splits: int | None  #: over so many splits of patients; empty: one
     disease: str
     auc: float | None
     low: float | None
@@ -107,6 +109,7 @@ class DifferenceRow(TypedDict):
     seed_sd_model: float | None
     seeds_reference: int
     seeds_model: int
+    splits: int | None  #: over so many splits of patients; empty: one
     of_seeds: str
     in_mean: bool | None
     turns_without: str  #: of a mean, the diseases without each of which the verdict is another

@@ -25,9 +25,9 @@ from chestfed.results.evaluation.comparison import ONE_SEED, Difference, compare
 from chestfed.results.evaluation.estimates import as_csv
 from chestfed.results.evaluation.intervals import DEFAULT, MethodName
 from chestfed.results.evaluation.intervals.methods import METHODS
-from chestfed.results.evaluation.training_seeds import REFERENCES
-from chestfed.results.tables.frames import make_differences
-from chestfed.results.tables.predictions import Predictions, align_rows
+from chestfed.results.evaluation.training_seeds import REFERENCES, SPLITS_REFERENCE
+from chestfed.results.tables.frames import make_differences, name_run
+from chestfed.results.tables.predictions import Predictions, align_splits
 
 
 def check_choice(value: object, choices: Sequence[str | None], key: str) -> None:
@@ -70,6 +70,7 @@ def list_differences(
     if len(models) < 2:
         raise ConfigError("a comparison needs at least two models; with --group-seeds, of different settings")
     reference = models[0]
+    splits = len(reference.tests)
     diseases = [disease for disease in reference.diseases if all(disease in model.diseases for model in models)]
     if not diseases:
         every = "; ".join(", ".join(model.diseases) for model in models)
@@ -83,28 +84,29 @@ def list_differences(
         **{f"reference_{column}": value for column, value in reference.about.items()},
         "hospital": hospital,
         "protocol": reference.protocol,
-        "images": len(reference.frames[0]),
-        "patients": reference.frames[0]["patient"].nunique(),
-        "seeds_reference": len(reference.frames),
+        **dict(zip(("images", "patients"), reference.counts, strict=True)),
+        "seeds_reference": len(reference.frames) // splits,
+        "splits": splits if splits > 1 else None,
         "interval_method": interval,
     }
     rows: list[dict[str, Any]] = []
     for model, name in zip(models[1:], names[1:], strict=True):
         if model.protocol and reference.protocol and model.protocol != reference.protocol:
             raise ConfigError(f"{names[0]} was scored as {reference.protocol}, {name} as {model.protocol}")
-        frames = tuple(
-            align_rows(reference, replace(model, frames=(frame,), name=name), diseases) for frame in model.frames
-        )
-        scored = reference.scored(diseases), replace(model, frames=frames).scored(diseases)
-        untested = _explain_missing_test(reference.seeds, model.seeds)
+        aligned = align_splits(reference, replace(model, name=name), diseases)
+        scored = reference.scored(diseases), aligned.scored(diseases)
+        untested = _explain_missing_test(reference.runs, model.runs)
         try:
             last = view == "study" and model is models[-1]
             differences = compare(*scored, resamples, untested=untested, interval=interval, advise=last)
         except ValueError as error:
             text = f"{names[0]} and {name}: {error}. Are labels and their policy the same?"
             raise ConfigError(text, kind="other labels") from None
-        about = head | {**model.about, "model": name, "seeds_model": len(model.frames)}
-        rows += (about | row for row in _list_rows(differences, reference.seeds, interval, len(reference.frames[0])))
+        about = head | {**model.about, "model": name, "seeds_model": len(model.frames) // splits}
+        runs = [name_run(seed, split if splits > 1 else None) for split, seed in reference.runs]
+        if splits > 1:
+            differences = tuple(_count_images(difference, reference) for difference in differences)
+        rows += (about | row for row in _list_rows(differences, runs, interval, reference.counts[0], splits))
     return rows
 
 
@@ -115,8 +117,16 @@ def name_folder(differences: pd.DataFrame, out: Path) -> Path:
     return out / f"{prefix}paired-{short_digest(as_csv(differences))}"
 
 
+def _count_images(difference: Difference, tested: Predictions) -> Difference:
+    """With the counts of images that some splits may share."""
+    if difference.disease not in tested.diseases:
+        return difference
+    counts = tested.count_classes(difference.disease)
+    return replace(difference, **{name: counts[name] for name in ("positives", "negatives", "missing")})
+
+
 def _list_rows(
-    differences: Sequence[Difference], seeds: Sequence[int], interval: MethodName, images: int
+    differences: Sequence[Difference], runs: Sequence[str], interval: MethodName, images: int, splits: int
 ) -> Iterator[dict[str, Any]]:
     for difference in differences:
         low, high = difference.interval or (None, None)
@@ -126,6 +136,7 @@ def _list_rows(
             else difference.positives + difference.negatives
         )
         references = REFERENCES if difference.of_seeds else METHODS[interval].references
+        references = [SPLITS_REFERENCE] if splits > 1 else references
         yield {
             **vars(difference),
             "low": low,
@@ -133,17 +144,17 @@ def _list_rows(
             "n": labeled,
             "turns_without": ", ".join(difference.turns_without),
             "interval_reference": references[0],
-            "of_seeds": json.dumps(dict(zip(seeds, difference.of_seeds, strict=True))) if difference.of_seeds else "",
+            "of_seeds": json.dumps(dict(zip(runs, difference.of_seeds, strict=True))) if difference.of_seeds else "",
         }
 
 
-def _explain_missing_test(a: Sequence[int], b: Sequence[int]) -> str:
-    """Why models of these training seeds (none: finished models) have no p value; empty if they have one."""
+def _explain_missing_test(a: Sequence[tuple[int, int]], b: Sequence[tuple[int, int]]) -> str:
+    """Why models of these splits and training seeds (none: finished models) have no p value; empty if they have one."""
     if not (a or b) or (len(a) < 2 and len(b) < 2 and not (a and b)):
         return ""
     if len(a) == 1 and len(b) == 1:
         return ONE_SEED
-    return "" if tuple(a) == tuple(b) else "no test: not the same training seeds; train both with the same"
+    return "" if list(a) == list(b) else "no test: not the same training seeds; train both with the same"
 
 
 def _make_unique(names: Sequence[str]) -> list[str]:

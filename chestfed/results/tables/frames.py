@@ -14,11 +14,11 @@ rows that answers one question. In memory it is a column; on disk it is a pair o
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict, TypeVar, cast
 
 import pandas as pd
 from pydantic import TypeAdapter
@@ -32,6 +32,7 @@ from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.training_seeds import SPLITS_REFERENCE
 from chestfed.results.tables import older
 from chestfed.results.tables.columns import (
     COMPARED,
@@ -69,6 +70,8 @@ TABLES: Final = (*(name for pair in VIEWS.values() for name in pair if name), AB
 RESAMPLES: Final = 2000
 
 
+#: Intervals of the mean AUCs of several runs, from these: of each disease, and of the mean.
+Bound = Callable[[Sequence[float | None]], list[Interval | None]]
 EstimateOrDifference = TypeVar("EstimateOrDifference", EstimateRow, DifferenceRow)
 
 
@@ -143,17 +146,43 @@ def read_row(folder: Path) -> Row:
         return Row.from_plain(plain)
 
 
-def list_estimates(rows: Sequence[Row], **head: object) -> Iterator[dict[str, Any]]:
-    """One model's AUCs at one place as estimates: of one seed with intervals, of several their mean and spread."""
-    for parts in zip(*(row.aucs for row in rows), strict=True):
+def list_estimates(
+    rows: Sequence[Row], splits: int = 1, bound: Bound | None = None, **head: object
+) -> Iterator[dict[str, Any]]:
+    """One model's AUCs at one place as estimates: of one run with intervals, of several their mean and spread.
+
+    `rows` are of each split and seed. A disease counts in the mean if it does in every one; `bound` gives intervals of
+    the mean AUCs over them.
+    """
+    rows = _agree_on_mean(rows)
+    means = [mean_of(part.value for part in parts) for parts in zip(*(row.aucs for row in rows), strict=True)]
+    intervals = [None] * len(means) if bound is None else bound(means)
+    for place, parts in enumerate(zip(*(row.aucs for row in rows), strict=True)):
         first, values = parts[0], [part.value for part in parts]
         record = first.record("auc") | {"left_out": first.left_out if first.hospitals is not None else None}
         if len(parts) > 1:
-            record |= {"auc": mean_of(values), "low": None, "high": None}
+            low, high = intervals[place] or (None, None)
+            record |= {"auc": means[place], "low": low, "high": high}
         name = rows[0].interval
         method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
-        spread = {"sd": compute_spread(values), "seeds": len(parts)}
+        if bound is not None:
+            method = {"interval_method": DEFAULT, "interval_reference": SPLITS_REFERENCE}
+        spread = {"sd": compute_spread(values), "seeds": len(parts) // splits, "splits": splits if splits > 1 else None}
         yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
+
+
+def _agree_on_mean(rows: Sequence[Row]) -> Sequence[Row]:
+    """The rows with means over the diseases that count in all of them, as they are if these are the same."""
+    counted = [[auc.in_mean and auc.value is not None for auc in row.diseases] for row in rows]
+    every = [all(column) for column in zip(*counted, strict=True)]
+    if all(each == every for each in counted):
+        return rows
+    agreed = []
+    for row in rows:
+        aucs = [replace(auc, in_mean=auc.in_mean and counts) for auc, counts in zip(row.diseases, every, strict=True)]
+        value = mean_of(auc.value for auc, counts in zip(aucs, every, strict=True) if counts)
+        agreed.append(replace(row, aucs=(*aucs, replace(row.mean, value=value, interval=None))))
+    return agreed
 
 
 # ---- the two tables ----------------------------------------------------------------------------------------------
@@ -161,7 +190,8 @@ def list_estimates(rows: Sequence[Row], **head: object) -> Iterator[dict[str, An
 
 def make_estimates(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Rows as estimates, with `view` first."""
-    return _name_places(make_frame(rows, EstimateRow))
+    frame = _name_places(make_frame(rows, EstimateRow))
+    return frame.assign(split=frame["split"].mask(frame["split"].isna() & frame["seed"].notna(), 0))
 
 
 def make_differences(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
@@ -214,8 +244,13 @@ def group_rows(rows: Iterable[EstimateOrDifference], *columns: str) -> list[list
 
 
 def read_seeds(row: DifferenceRow) -> dict[str, float | None]:
-    """Training seed -> difference; empty without a test over seeds."""
+    """Training seed, and split if there are several -> difference; empty without a test over them."""
     return cast(dict[str, float | None], json.loads(row["of_seeds"] or "{}"))
+
+
+def name_run(seed: int, split: int | None = None) -> str:
+    """One of several runs of a model, as `of_seeds` calls it: its seed, and the split where there are several."""
+    return str(seed) if split is None else f"{seed}, split {split}"
 
 
 def get_interval(row: EstimateRow | DifferenceRow) -> Interval | None:
@@ -224,10 +259,11 @@ def get_interval(row: EstimateRow | DifferenceRow) -> Interval | None:
 
 
 class RunEntry(TypedDict):
-    """One run of several: its label, training seed, folder and identity."""
+    """One run of several: its label, training seed, split of patients, folder and identity."""
 
     run: str
     seed: int
+    split: NotRequired[int]
     folder: str
     digest: str
 
@@ -245,6 +281,7 @@ class About(TypedDict, total=False):
     held_out: bool
     batch_norm: Statistics | None
     seeds: list[int]
+    splits: list[int]  #: of the patients
     untested: dict[str, list[str]]  #: view -> hospitals without patients, or without alternatives
     gate: dict[str, dict[str, int]]
     published: PublishedFigures | None
@@ -277,6 +314,22 @@ class Results:
     def seeds(self) -> tuple[int, ...]:
         """The training seeds, rising."""
         return tuple(self.about["seeds"])
+
+    @property
+    def splits(self) -> tuple[int, ...]:
+        """The splits of the patients, rising."""
+        return tuple(self.about.get("splits", [0]))
+
+    @property
+    def draws(self) -> list[str]:
+        """Columns that tell the runs of a model apart."""
+        return ["seed", "split"] if len(self.splits) > 1 else ["seed"]
+
+    @property
+    def repeats(self) -> str:
+        """How often each model was trained: `5 seeds`, `5 splits of patients x 2 seeds`; empty: once."""
+        counts = {"splits of patients": len(self.splits), "seeds": len(self.seeds)}
+        return " x ".join(f"{count:,} {name}" for name, count in counts.items() if count > 1)
 
     @property
     def design(self) -> str:

@@ -29,13 +29,16 @@ class Predictions:
 
     name: str  #: how tables call it
     kin: str  #: the same for runs that differ in their seed only
-    #: One per seed: `image`, `patient`, and score and label of each disease; the rows of all in the same order.
+    #: One per split and seed: `image`, `patient`, and score and label of each disease; the rows of all of a split in
+    #: the same order.
     frames: tuple[pd.DataFrame, ...]
     protocol: str  #: what was scored, or empty if it is not known
     origin: Origin | None  #: None if it is not known
     key: str | None = None  #: fingerprint of the key of the images' names; None if not written by chestfed
     #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     seeds: tuple[int, ...] = ()
+    splits: tuple[int, ...] = ()  #: the split of the patients of each frame; empty: one
+    reuse: float = 0.0  #: as in `Scored`
     #: The columns `method`, `window`, `k` and `kind` of tables; empty for a model of elsewhere.
     about: Mapping[str, Any] = field(default_factory=dict)
     has_patients: bool = True  #: whether it is known whose the images are
@@ -46,11 +49,55 @@ class Predictions:
         names = self.frames[0].columns
         return tuple(name.removeprefix("score_") for name in names if name.startswith("score_"))
 
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Split and seed of each frame; empty for a model that is taken as it is."""
+        return list(zip(self.splits or (0,) * len(self.seeds), self.seeds, strict=True))
+
+    def select_split(self, split: int) -> Predictions:
+        """Those of one split."""
+        if not self.splits:
+            return self
+        places = [place for place, number in enumerate(self.splits) if number == split]
+        frames, seeds, splits = (tuple(x[place] for place in places) for x in (self.frames, self.seeds, self.splits))
+        return replace(self, frames=frames, seeds=seeds, splits=splits)
+
+    @property
+    def tests(self) -> dict[int, pd.DataFrame]:
+        """A frame of each split."""
+        return {split: self.select_split(split).frames[0] for split in dict.fromkeys(self.splits or (0,))}
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Test images and their patients, in all splits together."""
+        first, *others = self.tests.values()
+        if not others:
+            return len(first), first["patient"].nunique()
+        return tuple(len(set().union(*(part[name] for part in (first, *others)))) for name in ("image", "patient"))
+
+    def count_classes(self, disease: str) -> dict[str, int]:
+        """Positive, negative and missing test images of a disease, and patients of either class, of all splits."""
+        images = pd.concat(self.tests.values(), ignore_index=True).drop_duplicates("image")
+        label, patient = images[f"label_{disease}"], images["patient"]
+        return {
+            "positives": int((label == 1).sum()),
+            "negatives": int((label == 0).sum()),
+            "missing": int(label.isna().sum()),
+            "positive_patients": patient[label == 1].nunique(),
+            "negative_patients": patient[label == 0].nunique(),
+        }
+
     def scored(self, diseases: Sequence[str]) -> list[Scored]:
-        """Scores, labels and patients as arrays, once per seed."""
+        """Scores, labels and patients as arrays, once per split and seed."""
         # In the order of the rows: sorting synthetic hospitals by name would draw other resamples than their study did.
-        patients = number_names(self.frames[0]["patient"].to_numpy())
-        return [scored_frame(frame, diseases, patients) for frame in self.frames]
+        tests = self.tests
+        numbers = number_names(np.concatenate([part["patient"].to_numpy() for part in tests.values()]))
+        parts = np.split(numbers, np.cumsum([len(part) for part in tests.values()])[:-1])
+        patients = dict(zip(tests, parts, strict=True))
+        return [
+            replace(scored_frame(frame, diseases, patients[split]), split=split * (len(tests) > 1), reuse=self.reuse)
+            for split, frame in zip(self.splits or (0,) * len(self.frames), self.frames, strict=True)
+        ]
 
 
 def predictions_frame(
@@ -105,13 +152,17 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
     frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
     evaluation, seeds, of_model = folder / EVALUATION, list[int](), dict[str, Any]()
+    splits, reuse = list[int](), 0.0
     has_patients = run.knows_patients if whole else True
     if whole:
         settings = run.settings
         of_model = {"method": settings.method, "window": settings.window, "k": int(number), "kind": COMMON}
-        name = f"{run.settings.algorithm}, I={run.settings.window}, K={number}, seed {run.settings.seed}"
-        kin = short_digest(json.dumps([{**run.configuration, "seed": None, "k": None}, number], sort_keys=True))
-        protocol, origin, seeds = run.settings.protocol, Origin.read(run.about), [run.settings.seed]
+        name = f"{settings.algorithm}, I={settings.window}, K={number}, seed {settings.seed}"
+        name += f", split {settings.split}" if settings.split else ""
+        alike = {**run.configuration, "seed": None, "split": None, "k": None}
+        kin = short_digest(json.dumps([alike, number], sort_keys=True))
+        protocol, origin, seeds = settings.protocol, Origin.read(run.about), [settings.seed]
+        splits, reuse = [settings.split], settings.reuse
     elif evaluation.is_file():
         about = read_json_file(evaluation)
         with expected(evaluation):
@@ -123,14 +174,25 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         if "hospital" in frame:
             protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
     return Predictions(
-        name, kin, (frame,), protocol, origin, frame.attrs.get("key"), tuple(seeds), of_model, has_patients
+        name,
+        kin,
+        (frame,),
+        protocol,
+        origin,
+        frame.attrs.get("key"),
+        tuple(seeds),
+        tuple(splits),
+        reuse,
+        of_model,
+        has_patients,
     )
 
 
 def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
-    """Runs that differ in their seed only become one model, at the place of the first.
+    """Runs that differ in their seed or split only become one model, at the place of the first.
 
-    Raises `ConfigError` if a seed is given twice, or the test images or their labels differ.
+    Raises `ConfigError` if a seed is given twice, the test images or their labels differ within a split, or splits have
+    different seeds.
     """
     kin: dict[str, list[Predictions]] = {}
     for run in runs:
@@ -139,23 +201,54 @@ def group_seeds(runs: Sequence[Predictions]) -> list[Predictions]:
 
 
 def merge_seeds(members: Sequence[Predictions]) -> Predictions:
-    """The seeds of one model together, in their order.
+    """The splits and seeds of one model together, in their order.
 
     Raises `ConfigError` as `group_seeds`.
     """
     if len(members) == 1:
         return members[0]
-    members = sorted(members, key=lambda member: member.seeds)
+    members = sorted(members, key=lambda member: (member.splits, member.seeds))
     twice = [name for name, count in Counter(member.name for member in members).items() if count > 1]
     if twice:
         text = f"{twice[0]}: given twice. A seed counts once, else the spread over the seeds is too small"
         raise ConfigError(text, kind="repeated seed", run=twice[0])
-    first = members[0]
-    frames = [first.frames[0], *(align_rows(first, member, first.diseases) for member in members[1:])]
-    name = f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members)} seeds"
+    first, groups = members[0], dict[tuple[int, ...], list[Predictions]]()
+    for member in members:
+        groups.setdefault(member.splits, []).append(member)
+    counts = {split: len(parts) for (split,), parts in groups.items()} if len(groups) > 1 else {}
+    if len(set(counts.values())) > 1:
+        text = ", ".join(f"split {split} {count}" for split, count in counts.items())
+        raise ConfigError(
+            f"{first.name}: its splits have different numbers of training seeds: {text}. Train the same of each",
+            kind="unequal splits",
+            counts=counts,
+        )
+    frames = [align_rows(parts[0], member, first.diseases) for parts in groups.values() for member in parts]
+    splits = f", {len(groups)} splits" if len(groups) > 1 else ""
     return replace(
-        first, name=name, frames=tuple(frames), seeds=tuple(seed for member in members for seed in member.seeds)
+        first,
+        name=f"{first.name.rpartition(', seed ')[0] or first.name}, {len(members) // len(groups)} seeds{splits}",
+        frames=tuple(frames),
+        seeds=tuple(seed for member in members for seed in member.seeds),
+        splits=tuple(split for member in members for split in member.splits),
     )
+
+
+def align_splits(reference: Predictions, other: Predictions, diseases: Sequence[str]) -> Predictions:
+    """The other with its rows in the order of the reference's images of the same split; raises as `align_rows`."""
+    ours = reference.tests
+    theirs = other.splits if len(ours) > 1 else (next(iter(ours)),) * len(other.frames)
+    if {*theirs} != {*ours} or len(theirs) != len(other.frames):
+        raise ConfigError(
+            f"{reference.name} and {other.name} are of other splits of the patients: {[*ours]} and "
+            f"{[*dict.fromkeys(other.splits)]}. Train both with the same",
+            kind="other splits",
+        )
+    frames = [
+        align_rows(reference.select_split(split), replace(other, frames=(frame,)), diseases)
+        for split, frame in zip(theirs, other.frames, strict=True)
+    ]
+    return replace(other, frames=tuple(frames))
 
 
 def align_rows(reference: Predictions, other: Predictions, diseases: Sequence[str]) -> pd.DataFrame:

@@ -97,6 +97,9 @@ class Settings:
     #: Whether each K adds a hospital; else clients are parts of a hospital, or of a public collection.
     adds_hospitals: bool
     tests_first_hospital: bool  #: whether all test images are of the first hospital
+    split: int = 0  #: number of the split of patients
+    #: Test patients per training patient where patients are tested in turn (`Scored.reuse`); the most of any site.
+    reuse: float = 0.0
     over_hospitals: str = ""  #: what an AUC is that is over several hospitals: `describe_hospitals`
 
     @property
@@ -124,8 +127,16 @@ class Settings:
             protocol=evaluation["protocol"] + several if sites else "test images",
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
+            split=int(configuration.get("split", 0)),
+            reuse=max((_find_reuse(site) for site in sites), default=0.0),
             over_hospitals=several,
         )
+
+
+def _find_reuse(site: Mapping[str, Any]) -> float:
+    """Test patients of a site per training patient; 0 if it tests the same patients in every split."""
+    test, validation = float(site["test_fraction"] or 0), float(site.get("validation_fraction") or 0)
+    return test / ((1 - test) * (1 - validation))
 
 
 def _name(part: Any) -> str:

@@ -12,7 +12,7 @@ from chestfed._version import __version__
 from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.evaluation.training_seeds import REFERENCES
+from chestfed.results.evaluation.training_seeds import REFERENCES, SPLITS_REFERENCE
 from chestfed.results.tables.frames import Results, group_rows, list_difference_rows, read_seeds
 from chestfed.results.tables.grid import number
 from chestfed.results.tables.presentations import find_presentation
@@ -20,6 +20,11 @@ from chestfed.results.tables.presentations import find_presentation
 #: The meaning of intervals and p values over training seeds, and of their correction.
 OVER_SEEDS: Final = (
     "over test patients and training seeds: variance components of Obuchowski and Rockette, seeds as readers"
+)
+#: The same over splits of the patients.
+OVER_SPLITS: Final = (
+    "over test patients, training seeds and splits: variance components of Obuchowski and Rockette, with Nadeau and "
+    "Bengio's correction for splits that train on each other's test patients"
 )
 HOLM: Final = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
 #: The AUC of a score without information.
@@ -33,7 +38,10 @@ def describe_test(differences: pd.DataFrame) -> str:
     how = METHODS[name].of_difference
     if all(row["p"] is None for row in means):
         how = how.partition("; p ")[0]  # there are no p values to describe
-    kinds = [OVER_SEEDS if row["of_seeds"] else f"over test patients ({name}): {how}" for row in means]
+    kinds = [
+        (OVER_SPLITS if row["splits"] else OVER_SEEDS) if row["of_seeds"] else f"over test patients ({name}): {how}"
+        for row in means
+    ]
     untested = [f"no p value: {row['reason']}" for row in means if row["difference"] is not None and row["p"] is None]
     return "; ".join(dict.fromkeys([*kinds, *untested]))
 
@@ -42,6 +50,8 @@ def list_references(differences: pd.DataFrame) -> tuple[str, ...]:
     """References of the intervals and p values."""
     over_seeds = {bool(row["of_seeds"]) for row in list_difference_rows(differences) if row["disease"] == "mean"}
     patients = METHODS[differences["interval_method"].iloc[0]].references
+    if differences["splits"].notna().any():
+        return (*REFERENCES, SPLITS_REFERENCE)
     return (*(REFERENCES if True in over_seeds else ()), *(patients if False in over_seeds else ()))
 
 

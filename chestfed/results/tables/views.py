@@ -34,7 +34,7 @@ from chestfed.results.tables.grid import (
     signed,
 )
 from chestfed.results.tables.presentations import find_presentation
-from chestfed.results.tables.sentences import HOLM, describe_test, list_compared, list_references
+from chestfed.results.tables.sentences import HOLM, OVER_SPLITS, describe_test, list_compared, list_references
 from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
 
 T = TypeVar("T")
@@ -50,12 +50,11 @@ TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gain
 def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
     """An AUC; below it its interval with `digits` decimals, and the columns of `SHOWN_BELOW` that have a value.
 
-    Several seeds have `sd` in place of an interval.
+    Several seeds have `sd` in place of an interval, several splits of the patients both.
     """
     values = cast(Mapping[str, Any], row)
     below = [form.format(values[name]) for name, form in SHOWN_BELOW.items() if values.get(name) is not None]
-    interval = "" if values.get("sd") is not None else pair(get_interval(row), digits)
-    return Cell(number(row["auc"]), tuple(filter(None, (interval, *below))))
+    return Cell(number(row["auc"]), tuple(filter(None, (pair(get_interval(row), digits), *below))))
 
 
 def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
@@ -111,7 +110,7 @@ def _list_costs(results: Results) -> dict[str, tuple[str, str, str]]:
     """Rounds, bytes and images of each model of several runs."""
     costs = {}
     for model, curves in results.curves.groupby("model", sort=False) if len(results.curves) else ():
-        last = curves.groupby("seed").last()
+        last = curves.groupby(results.draws).last()
         sent, images = f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}"
         costs[str(model)] = (f"{last['round'].max():,}", sent, images)
     return costs
@@ -120,11 +119,12 @@ def _list_costs(results: Results) -> dict[str, tuple[str, str, str]]:
 def describe_aucs(results: Results) -> str:
     """The meaning of the numbers of `make_auc_grid`."""
     about = results.about
-    by_k = " by number of clients" if results.by_k else ""
+    by_k, several = " by number of clients" if results.by_k else "", len(results.splits) > 1
     where = f"AUC {about['where']}{by_k}: {results.scored}, {about['model']}"
     spread = f"In brackets: {name_interval(results, 'study')}, over the test patients."
-    if len(results.seeds) > 1:
-        spread = f"Mean over {len(results.seeds)} seeds ± the standard deviation over them."
+    if results.repeats:
+        spread = f"Mean over {results.repeats} ± the standard deviation over {'the runs' if several else 'them'}."
+        spread += f" In brackets: 95% intervals, {OVER_SPLITS}." * several
     sums = "" if results.curves.empty else " Sums over all clients."
     objectives = f" Objectives: {about['objectives']}." if about["objectives"] else ""
     return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
@@ -204,7 +204,8 @@ def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
         (f"seed {seed}", ["-" if value is None else signed(value) for value in (values[seed] for values in each)])
         for seed in each[0]
     )
-    caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed"
+    split = " and split of the patients" if rows[-1]["splits"] else ""
+    caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed{split}"
     return make_grid("by-seed", caption, ("seed", *(format_title(row["disease"]) for row in rows)), lines)
 
 
@@ -332,8 +333,8 @@ def make_disease_grid(results: Results) -> Grid | None:
 def describe_hospitals(results: Results, view: str) -> str:
     """The meaning of the numbers of `make_hospital_grid`."""
     numbers = "In brackets: 95% intervals over the hospital's patients."
-    if len(results.seeds) > 1:
-        numbers = f"Means over {len(results.seeds)} training seeds ± the standard deviation over them."
+    if results.repeats:
+        numbers = f"Means over {results.repeats} ± the standard deviation over them."
     outside = "" if results.view(view)["takes_part"].all() else " In parentheses: before the hospital took part."
     untested = results.about["untested"]
     names = [*untested["hospitals"], *(untested["alternatives"] if view == "alternatives" else ())]
@@ -402,7 +403,7 @@ def list_notes(results: Results) -> list[str]:
     if left_out := list_out_of_mean(results):
         notes.append(f"Left out of the mean: {'; '.join(left_out)}")
     if not results.curves.empty:
-        ends = results.curves.groupby(["model", "seed"], sort=False)[[*OUTPUTS]].last().astype(float)
+        ends = results.curves.groupby(["model", *results.draws], sort=False)[[*OUTPUTS]].last().astype(float)
         both = ends.groupby("model", sort=False).mean().dropna()
         texts = [f"{model} {last:.3f}, {average:.3f}" for model, last, average in both.itertuples()]
         if texts:

@@ -1,4 +1,4 @@
-"""Every K of one method with each seed, or methods and windows at the largest K."""
+"""Every K of one method with each split and seed, or methods and windows at the largest K."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from chestfed.studies.training.reporting import Summary
 
 
 class Comparison(Design):
-    """The studies of every method, window and seed."""
+    """The studies of every method, window, split and seed."""
 
     @cached_property
     def variants(self) -> list[Variant]:
@@ -36,10 +36,10 @@ class Comparison(Design):
                 kind="windows of one algorithm",
             )
         return [
-            _make_variant(file, pipeline, seed, window)
+            _make_variant(file, pipeline, draw, window)
             for pipeline in methods.values()
             for window in (file.windows or (None,))
-            for seed in file.seed_list
+            for draw in file.draws
         ]
 
     def finish(self, done: Sequence[Done], out: Path) -> Finished:
@@ -65,10 +65,15 @@ def write_together(design: Design, done: Sequence[Done], together: Results, out:
 
 
 def label_study(pipeline: Pipeline) -> str:
-    """Method, window, seed and K of a study, and the steps that rounding to whole rounds changes."""
+    """Method, window, seed, split and K of a study, and the steps that rounding to whole rounds changes."""
     settings = pipeline.federated
     ks = ", ".join(map(str, pipeline.k))
-    return f"{pipeline.method}, window {settings.window}, seed {pipeline.seed}, K={ks}{whole_rounds(settings)}"
+    return f"{pipeline.method}, window {settings.window}, {name_draw(pipeline)}, K={ks}{whole_rounds(settings)}"
+
+
+def name_draw(pipeline: Pipeline) -> str:
+    """Seed of a study, and its split, if it is not the first."""
+    return f"seed {pipeline.seed}{f', split {pipeline.split}' if pipeline.split else ''}"
 
 
 def _refuse_equal_methods(methods: Mapping[str, Pipeline]) -> None:
@@ -80,8 +85,8 @@ def _refuse_equal_methods(methods: Mapping[str, Pipeline]) -> None:
             )
 
 
-def _make_variant(file: PipelineFile, pipeline: Pipeline, seed: int, window: int | None) -> Variant:
-    changes: dict[str, object] = {"seed": seed}
+def _make_variant(file: PipelineFile, pipeline: Pipeline, draw: Mapping[str, int], window: int | None) -> Variant:
+    changes: dict[str, object] = {**draw}
     if window is not None:
         changes["federated"] = pipeline.federated.model_copy(update={"window": window})
         changes["tuning"] = pipeline.tuning if window == pipeline.federated.window else None

@@ -28,7 +28,7 @@ class Takes(Enum):
     """Features of a pipeline besides the key of a design."""
 
     METHODS = "several methods or windows"
-    SEEDS = "several seeds"
+    SEEDS = "several seeds or splits"
     COLLECTION = "a collection"
     ALTERNATIVES = "alternatives"
 
@@ -202,7 +202,7 @@ def find_conflicts(file: PipelineFile) -> Iterator[str]:
     spec = find_spec(file)
     others = {other.name: other.joins for other in list_asked(file) if other is not spec}
     others |= {Takes.METHODS.value: Takes.METHODS} if file.is_comparison else {}
-    others |= {Takes.SEEDS.value: Takes.SEEDS} if len(file.seed_list) > 1 else {}
+    others |= {Takes.SEEDS.value: Takes.SEEDS} if len(file.draws) > 1 else {}
     others |= {Takes.COLLECTION.value: Takes.COLLECTION} if not file.sites else {}
     if refused := [name for name, kind in others.items() if kind not in spec.takes]:
         yield (

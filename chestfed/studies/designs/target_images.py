@@ -43,7 +43,7 @@ class TargetImages(Options):
 
 
 class TargetImagesDesign(Design):
-    """The studies of every number of images and seed."""
+    """The studies of every number of images, split and seed."""
 
     @property
     def options(self) -> TargetImages:
@@ -57,9 +57,9 @@ class TargetImagesDesign(Design):
     @cached_property
     def variants(self) -> list[Variant]:
         return [
-            self._limit(self.pipeline.model_copy(update={"seed": seed}), count)
+            self._limit(self.pipeline.model_copy(update=draw), count)
             for count in self.options.counts
-            for seed in self.file.seed_list
+            for draw in self.file.draws
         ]
 
     def finish(self, done: Sequence[Done], out: Path) -> Finished:

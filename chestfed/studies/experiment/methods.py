@@ -83,6 +83,9 @@ class PipelineFile(Conditions):
     seeds: _Seeds = Field(
         1, description="number of training seeds, counted up from `seed`, or a list of them, as `--seeds`"
     )
+    splits: int = Field(
+        1, ge=1, le=100, description="number of splits of patients, counted up from `split`, as `--splits`"
+    )
     design: Annotated[Options | None, Choice(DESIGNS, optional=True)] = Field(
         None,
         description="which studies are run, by a key of its own such as `target_images`; null: every K",
@@ -139,6 +142,8 @@ class PipelineFile(Conditions):
             if len(set(values)) < len(values):
                 advice = "; give each entry a `name` of its own" if key == "methods" else ""
                 raise ValueError(f"{key}: name each once; found {', '.join(map(str, values))}{advice}")
+        if self.splits > 1:
+            self.check_splits("splits")
         if max(self.seed_list) > MOST_SEED:
             raise ValueError(f"seeds: counted up from {self.seed}, the last one is above {MOST_SEED}")
         if unknown := sorted({*(self.selected or [])} - {*names}):
@@ -175,6 +180,12 @@ class PipelineFile(Conditions):
     def seed_list(self) -> list[int]:
         """The training seeds."""
         return [self.seed + number for number in range(self.seeds)] if isinstance(self.seeds, int) else self.seeds
+
+    @property
+    def draws(self) -> list[dict[str, int]]:
+        """The keys of each training run of a study: split of the patients and seed."""
+        splits = range(self.split, self.split + self.splits)
+        return [{"seed": seed, "split": split} for split in splits for seed in self.seed_list]
 
     def resolve(self, name: str | None = None) -> Pipeline:
         """The study of one method; by default the first selected one.

@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import AddedLater, StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
 from chestfed.core.plugins import Choice
-from chestfed.core.randomness import MOST_SEED
+from chestfed.core.randomness import MOST_SEED, stream_seed
 from chestfed.data.images.augment import Augment
 from chestfed.data.images.preprocess import Preprocess
 from chestfed.data.sites.config import Titles
@@ -28,6 +28,9 @@ from chestfed.studies.experiment.alternatives import Alternatives, centralized_s
 from chestfed.studies.experiment.data import MOST_CLIENTS, CollectionEntry, HeldOut, Overlap, SampleHospitals, SiteEntry
 from chestfed.studies.experiment.ranges import check_values
 from chestfed.studies.experiment.stage_2 import Federated
+
+#: The largest number of a split.
+MOST_SPLITS: Final = 999
 
 
 class Published(StrictModel):
@@ -222,6 +225,13 @@ class Conditions(StrictModel):
         "it started this process, else in-process. It does not change the result",
     )
     seed: int = Field(1, ge=0, le=MOST_SEED, description="seed of everything except the samples")
+    split: Annotated[int, AddedLater()] = Field(
+        0,
+        ge=0,
+        le=MOST_SPLITS,
+        description="number of the split: which patients of sites with test_fraction or validation_fraction are "
+        "tested, validate and train; the first floor(1 / test_fraction) splits test no patient twice",
+    )
 
     @field_validator("diseases")
     @classmethod
@@ -268,6 +278,23 @@ class Conditions(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _split_changes_patients(self) -> Self:
+        if self.split:
+            self.check_splits("split")
+        return self
+
+    def check_splits(self, key: str) -> None:
+        """Raise `ValueError` if patients have the same places in every split."""
+        if self.collection is not None:
+            raise ValueError(f"{key}: the images of a collection have one split; remove it, or name sites")
+        if self.held_out is not None:
+            raise ValueError(f"{key}: with held_out the images of whole sites are tested; remove it")
+        if all(entry.test_fraction is None and entry.validation_fraction is None for entry in self.sites):
+            raise ValueError(
+                f"{key}: no patient would change place: give a site a test_fraction or validation_fraction"
+            )
+
+    @model_validator(mode="after")
     def _alternatives_are_possible(self) -> Self:
         alternatives = self.alternatives
         if alternatives is None:
@@ -310,6 +337,11 @@ class Conditions(StrictModel):
             raise ValueError("held_out needs at least two sites: one to train on, one to evaluate on")
         if self.k != [clients]:
             raise ValueError("with held_out all other sites train: remove k, or set k: null")
+
+    @property
+    def training_seed(self) -> int:
+        """Seed of all that training draws: another one in every split, so that splits share no luck of training."""
+        return stream_seed(self.seed, "split", self.split) if self.split else self.seed
 
     @property
     def tasks(self) -> tuple[str, ...]:

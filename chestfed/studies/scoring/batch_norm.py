@@ -105,7 +105,8 @@ def _training_images(
         return None, ()
     entry = None if study is None else study.sites.get(table.name)
     if study is not None and entry is not None:
-        parts = client_tables(table, entry, study.seed, target=table.name == next(iter(study.sites)))
+        target = table.name == next(iter(study.sites))
+        parts = client_tables(table, entry, study.seed, study.split, target=target)
         training = table.with_frame(pd.concat([part.frame for _, part in parts], ignore_index=True))
         lost = study.run.about["quarantined"].get(table.name, 0)
         notes = _differences(study, {name for name, _ in parts}, len(training.frame))

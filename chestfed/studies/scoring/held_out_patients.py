@@ -35,7 +35,7 @@ def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
     study = read_study(_run_folder(model))
     entry = study.sites.get(table.name)
     if entry is not None and entry.test_fraction is not None:
-        return hold_out(table.select(split="train"), entry.test_fraction, study.seed)[1]
+        return hold_out(table.select(split="train"), entry.test_fraction, study.seed, split=study.split)[1]
     raise ConfigError(
         f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
         "Choose another --split",

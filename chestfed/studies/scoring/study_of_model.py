@@ -18,7 +18,8 @@ class StudyRecord:
 
     run: RunFolder
     sites: dict[str, SiteEntry]  #: name -> its entry, in the order of addition
-    seed: int
+    seed: int  #: of the cut of its patients
+    split: int
     evaluation: Evaluation
     held_out: str | None  #: the site that nothing was trained on
 
@@ -51,6 +52,8 @@ def read_study(run: RunFolder) -> StudyRecord:
         names = names or [Path(entry.config).stem for entry in entries]  # of a federation
         sites = dict(zip(names, entries, strict=True))
         held_out = (about.get("held_out") or {}).get("sites") or [None]
-        return StudyRecord(run, sites, int(about["seed"]), Evaluation.model_validate(about["evaluation"]), held_out[0])
+        seed = int(run.about.get("cut_seed", about["seed"]))
+        evaluation = Evaluation.model_validate(about["evaluation"])
+        return StudyRecord(run, sites, seed, int(about.get("split", 0)), evaluation, held_out[0])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

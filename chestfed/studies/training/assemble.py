@@ -117,7 +117,7 @@ class Federation:
             build_layout(settings, len(counts)),
             groups,
         )
-        return cls(settings, pipeline.seed, k, *about, places=tuple(range(len(counts))))
+        return cls(settings, pipeline.training_seed, k, *about, places=tuple(range(len(counts))))
 
     def objective(self, number: int = 0) -> Objective:
         """The loss of a client."""
@@ -260,7 +260,7 @@ def watch_classes(experiment: Experiment, federation: Federation, network: FlatM
         return None
     clients = experiment.list_clients(federation.k)
     each = -(-getattr(settings.objective, "monitor_images", 16) // len(clients))
-    chosen = [client.some_of_each_class(each, experiment.pipeline.seed) for client in clients]
+    chosen = [client.some_of_each_class(each, experiment.pipeline.training_seed) for client in clients]
     images, labels = (torch.cat(parts) for parts in zip(*chosen, strict=True))
     here = (images.to(machine.device), labels.to(machine.device))
     return ClassMonitor(network, objective, *here, autocast=machine.autocast)
@@ -275,7 +275,7 @@ def make_member_host(
     def batches(stream: str) -> TrainBatches:
         images, sampling = federation.images_per_step, federation.settings.sampling
         positives = None if sampling is None else sampling.count(images)
-        return member.train_batches(images, pipeline.seed, stream, pipeline.augment, machine, positives)
+        return member.train_batches(images, pipeline.training_seed, stream, pipeline.augment, machine, positives)
 
     spec = federation.settings.objective_spec
     client = NetworkClient(
@@ -287,7 +287,7 @@ def make_member_host(
         autocast=machine.autocast,
         oracle=spec.oracle,
         further=[batches(f"{member.name} {name}") for name in spec.streams],
-        seed=pipeline.seed,
+        seed=pipeline.training_seed,
         weight_decay=federation.settings.weight_decay,
         samples=len(member.labels),
         loss_draws=spec.draws,
@@ -313,5 +313,5 @@ def starting_network(pipeline: Pipeline, machine: Machine, pretrained: Pretraine
     network = new_network(pipeline, machine)
     network.bind(pretrained.weights.to(machine.device).clone())
     network.load_buffers(pretrained.buffers.to(machine.device))
-    reset_classifier(network.module, pipeline.model, len(pipeline.tasks), pipeline.seed)
+    reset_classifier(network.module, pipeline.model, len(pipeline.tasks), pipeline.training_seed)
     return network

@@ -76,11 +76,11 @@ def identify_settings(pipeline: Pipeline, machine: Machine) -> Identity:
 def stage_1_identity(experiment: Experiment) -> Identity:
     """Identity of stage 1: a part of the study's identity."""
     this = identify(experiment)
-    parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed")
+    parts = ("model", "preprocess", "augment", "pretrain", "runtime", "seed", "split")
     target, network = experiment.clients[0].name, this.configuration["model"]["name"]
     plugins = {name: code for name, code in this.configuration["plugins"].items() if name == network}
     return Identity(
-        {part: this.configuration[part] for part in parts} | {"plugins": plugins},
+        {part: this.configuration[part] for part in parts if part in this.configuration} | {"plugins": plugins},
         {target: this.inputs[target]},
         this.machine,
     )

@@ -39,7 +39,7 @@ class Pretrained:
 
 def new_network(pipeline: Pipeline, machine: Machine) -> FlatModule:
     """The network with its first weights, on the device."""
-    model = build_model(pipeline.model, len(pipeline.tasks), pipeline.seed)
+    model = build_model(pipeline.model, len(pipeline.tasks), pipeline.training_seed)
     if machine.dtype != "float32":
         convert_numbers(model, getattr(torch, machine.dtype))
     return FlatModule(
@@ -114,12 +114,12 @@ def _target_client(experiment: Experiment, network: FlatModule) -> NetworkClient
     size, stream = pipeline.pretrain.batch_size, f"pretrain {target.name}"
     return NetworkClient(
         target.name,
-        target.train_batches(size, pipeline.seed, stream, pipeline.augment, machine),
+        target.train_batches(size, pipeline.training_seed, stream, pipeline.augment, machine),
         network,
         CrossEntropy(target.labeled_share().to(network.grad)),
         device=machine.device,
         autocast=machine.autocast,
-        seed=stream_seed(pipeline.seed, "pretrain"),
+        seed=stream_seed(pipeline.training_seed, "pretrain"),
         loss_draws=False,
     )
 

@@ -58,6 +58,8 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
     pipeline, identity = experiment.pipeline, identify(experiment)
     asked = {"title": pipeline.title, "settings": identity.settings, "configuration": shareable(pipeline)}
     asked["scored"] = describe_test_set(experiment)
+    if experiment.sites:
+        asked["cut_seed"] = experiment.sites[0].seed  # of patients: the first of several training seeds
     if (folder / STUDY).exists():
         stored = read_json(folder / STUDY)
         if stored | asked != stored:

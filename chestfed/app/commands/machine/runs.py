@@ -76,7 +76,7 @@ def _describe_study(path: Path) -> tuple[str, _Numbers]:
 
     if (path / COMPARISON).is_file():
         results = read_comparison(path)
-        state, differences = f"{len(results.seeds)} seeds", results.gains("study")
+        state, differences = results.repeats or "1 seed", results.gains("study")
     else:
         run = RunFolder.open(path)
         missing = [k for k in run.settings.ks if k not in run.ks]

@@ -55,6 +55,15 @@ Seeds = Annotated[
         "test whether adding hospitals helps; with several methods or windows only the largest K.",
     ),
 ]
+Splits = Annotated[
+    int | None,
+    _key(
+        min=1,
+        metavar="N",
+        help="Number of splits of the patients, counted up from `split`: other patients train, validate and are tested "
+        "in each, with every seed. Same as --set splits=N.",
+    ),
+]
 Jobs = Annotated[
     int,
     _rare(
@@ -98,6 +107,7 @@ def study(
     add_site: AddSite = None,
     set_: options.Set = None,
     seeds: Seeds = None,
+    splits: Splits = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
     strict: Strict = False,
@@ -107,14 +117,16 @@ def study(
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Prints
     the answer, and with --verbose all tables, which are also in the run folder and on the page of `chestfed report`.
-    --seeds repeats this with several training seeds and tests each K against the smallest. Several methods or windows
-    are compared at the largest K. To resume an interrupted study, run the same command again.
+    --seeds repeats this with several training seeds and tests each K against the smallest; --splits repeats it with
+    other patients. Several methods or windows are compared at the largest K. To resume an
+    interrupted study, run the same command again.
 
     Example:
 
         chestfed study --seeds 5 --dry-run
     """
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "seeds": _seeds(seeds, seed)}
+    keys |= {"splits": splits}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device}
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():

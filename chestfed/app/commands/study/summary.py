@@ -109,7 +109,14 @@ def _list_methods(results: Results) -> Table:
         test = "" if gain is None or gain["p_holm"] is None else p_value(gain["p_holm"])
         median = number(seeds["median"][row["model"]]) if row["model"] in seeds.index else ""
         rows.append([row["model"], number(row["auc"]), spread, median, *_show_change(gain), test])
-    heads = ("mean AUC", "over seeds", "median", "change", _INTERVAL, "p (Holm)")
+    heads = (
+        "mean AUC",
+        "over runs" if len(results.splits) > 1 else "over seeds",
+        "median",
+        "change",
+        _INTERVAL,
+        "p (Holm)",
+    )
     return text_table("", ("method",), heads, rows, light=True)
 
 

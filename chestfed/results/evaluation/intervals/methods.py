@@ -66,24 +66,35 @@ class Contrast:
     seeds_a: int = 0  #: seeds of the reference; 0: there is none, and one run
     hospitals: np.ndarray | None = None  #: `[n]`, as in `Scored`
     counted: np.ndarray | None = None  #: the diseases of the mean, bool `[J]`; None: all
+    splits: int = 1  #: splits of the patients, whose columns lie side by side (`put_beside`): `[n, splits * J]`
+    reuse: float = 0.0  #: of several splits, as in `Scored`
+
+    @property
+    def diseases(self) -> int:
+        """Number of the diseases, J."""
+        return self.labels.shape[1] // self.splits
 
     def columns(self, place: int) -> np.ndarray:
-        """The diseases that a number is over, int: one, or for the mean those that count."""
-        every = np.arange(self.labels.shape[1])
+        """The columns that a number is over, int: of one disease, or for the mean of those that count."""
+        every = np.arange(self.diseases)
         if place < len(every):
-            return every[place : place + 1]
-        return every if self.counted is None else every[self.counted]
+            return self.expand(every[place : place + 1])
+        return self.expand(every if self.counted is None else every[self.counted])
+
+    def expand(self, diseases: Sequence[int] | np.ndarray) -> np.ndarray:
+        """The columns of diseases in every split, int."""
+        return (np.arange(self.splits)[:, None] * self.diseases + np.asarray(diseases, int)).ravel()
 
     @cached_property
     def units(self) -> list[float]:
         """Effective patients of each disease and of the mean."""
-        places = range(self.labels.shape[1] + 1)
+        places = range(self.diseases + 1)
         columns = (self.labels[:, self.columns(place)] for place in places)
         return [count_effective_patients(labels, self.patients, self.hospitals) for labels in columns]
 
     def too_few(self, place: int) -> str:
         """Why a number with fewer than two units has no interval."""
-        if place == self.labels.shape[1]:
+        if place == self.diseases:
             return IN_A_DISEASE
         return ONE_PATIENT if self.hospitals is None else AT_A_HOSPITAL
 
@@ -140,7 +151,8 @@ class Contrast:
 
     def bound_part(self, columns: Sequence[int], value: float) -> Interval | None:
         """Obuchowski's interval of `value`, the mean over some diseases alone, each with both classes."""
-        part = replace(self, runs=self.runs[..., columns], labels=self.labels[:, columns], counted=None)
+        columns = self.expand(columns)
+        part = replace(self, runs=self.runs[..., columns], labels=self.labels[:, columns], counted=None, splits=1)
         return _obuchowski(part, len(columns), value).interval if part.units[-1] >= 2 else None
 
     def _contrast(self, aucs: np.ndarray) -> np.ndarray:

@@ -144,9 +144,9 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study = []
-    for site in (_change_rows(site, pipeline.seed) for site in sites):
+    for site in (_change_rows(site, pipeline.training_seed) for site in sites):
         if site.entry.training_images is not None:
-            site = limit_training(site, site.entry.training_images, pipeline.seed)
+            site = limit_training(site, site.entry.training_images, pipeline.training_seed)
             if not all(len(site.find(TRAIN, name)) for name in site.clients):
                 text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
                 raise ConfigError(text, kind="no training image", site=site.name)

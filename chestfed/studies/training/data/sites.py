@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -153,7 +153,16 @@ def open_sites(
 ) -> tuple[StudySite, ...]:
     """Read every site's label files, and give each row its role and client as far as no single study decides on it.
 
-    `target_first`: the first site is the target of the study; False if the target is elsewhere.
+    `target_first`: the first site is the target of the study; False if the target is elsewhere. Raises as
+    `open_splits`.
+    """
+    return open_splits(pipeline, pipeline_file, data_root, (pipeline.split,), target_first=target_first)[pipeline.split]
+
+
+def open_splits(
+    pipeline: Pipeline, pipeline_file: Path, data_root: Path, splits: Iterable[int], *, target_first: bool = True
+) -> dict[int, tuple[StudySite, ...]]:
+    """The sites of each split of the patients; their label files are read once.
 
     Raises
     ------
@@ -164,7 +173,8 @@ def open_sites(
     """
     configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
     _refuse_duplicate_names([config.site for config in configs])
-    sites: list[StudySite] = []
+    splits = list(dict.fromkeys(splits))
+    sites: dict[int, list[StudySite]] = {split: [] for split in splits}
     for entry, config in zip(pipeline.sites, configs, strict=True):
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
@@ -177,11 +187,14 @@ def open_sites(
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
-        site, test_rows = _assign_roles(table, entry, pipeline, target=target_first and not sites)
-        training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
-        sites.append(replace(site, facts=site_facts(placed, table, training, test)))
-    _check_clients(sites, pipeline.diseases)
-    return tuple(sites)
+        for split, opened in sites.items():
+            of_split = pipeline.model_copy(update={"split": split})
+            site, test_rows = _assign_roles(table, entry, of_split, target=target_first and not opened)
+            training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
+            opened.append(replace(site, facts=site_facts(placed, table, training, test)))
+    for opened in sites.values():
+        _check_clients(opened, pipeline.diseases)
+    return {split: tuple(opened) for split, opened in sites.items()}
 
 
 def _assign_roles(
@@ -191,7 +204,7 @@ def _assign_roles(
 
     Those are scored rows of the target and with `test_fraction`; else the test split, or the valid split without one.
     """
-    training, test, validation = _set_aside(table, entry, pipeline.seed)
+    training, test, validation = _set_aside(table, entry, pipeline.seed, pipeline.split)
     views = list_views(pipeline.evaluation.protocol)
     scored = _place(table).select(pipeline.evaluation.split) if entry.test_fraction is None else test
     scored = test_rows = scored.select(views=views)
@@ -232,9 +245,11 @@ def left_out_views(table: SiteTable, split: str | None) -> str:
     return f". It leaves out the images there for their views ({counts}): if they are frontal, take protocol all-image"
 
 
-def client_tables(table: SiteTable, entry: SiteEntry, seed: int, *, target: bool) -> list[tuple[str, SiteTable]]:
-    """The training rows of each client of a site, by name, as a study with this seed cuts them."""
-    parts = _cut(table.name, _set_aside(table, entry, seed)[0], entry, seed, target=target)
+def client_tables(
+    table: SiteTable, entry: SiteEntry, seed: int, split: int, *, target: bool
+) -> list[tuple[str, SiteTable]]:
+    """The training rows of each client of a site, by name, as a study with this seed and split cuts them."""
+    parts = _cut(table.name, _set_aside(table, entry, seed, split)[0], entry, seed, target=target)
     return [(name, table.with_frame(part.frame.drop(columns=_PLACE))) for name, part in parts]
 
 
@@ -251,14 +266,19 @@ def permute_labels(site: StudySite) -> StudySite:
     return replace(site, table=site.table.with_frame(frame))
 
 
-def _set_aside(table: SiteTable, entry: SiteEntry, seed: int) -> tuple[SiteTable, SiteTable, SiteTable]:
-    """Training rows without patients held out, those of `test_fraction` and of `validation_fraction`; with `_PLACE`."""
+def _set_aside(table: SiteTable, entry: SiteEntry, seed: int, split: int) -> tuple[SiteTable, SiteTable, SiteTable]:
+    """Training rows without patients held out, those of `test_fraction` and of `validation_fraction`; with `_PLACE`.
+
+    Without a `test_fraction` the test patients are the same in every split, and validation patients rotate as those of
+    a `test_fraction` would; with one they are drawn from what each split leaves.
+    """
     training = _place(table).select(split="train")
     test = validation = training.with_frame(training.frame[:0])
     if entry.test_fraction is not None:
-        training, test = hold_out(training, entry.test_fraction, seed)
+        training, test = hold_out(training, entry.test_fraction, seed, split=split)
     if entry.validation_fraction is not None:
-        training, validation = hold_out(training, entry.validation_fraction, seed, "validation")
+        fold = split if entry.test_fraction is None else 0
+        training, validation = hold_out(training, entry.validation_fraction, seed, "validation", fold)
     return training, test, validation
 
 
