@@ -63,19 +63,17 @@ def run(
         A YAML, the name of a bundled one, a mapping of its keys, or a `Pipeline`. Default: the study on the samples.
     methods, windows
         What to compare: names, declarations, or mappings as in `methods` of a pipeline; windows (local steps per
-        round). Without them the first selected method of the pipeline is run, with every K.
+        round). Without them the first selected method is run, with every K.
     algorithm, objective, model
         The name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or a declaration.
     clients, test, tasks
-        Data sets of pairs of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to
-        score, in place of the pipeline's hospitals; names of the tasks, one per column of labels.
+        Data sets of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to score, in
+        place of the pipeline's hospitals; names of the tasks, one per column of labels.
     k, seeds, splits
-        Numbers of clients; several training seeds, or how many from the pipeline's on, which are read together; how
-        many splits of the patients.
-    jobs
-        Studies, or K of one, that run at a time in processes of their own.
-    data, overrides, strict
-        Folder that contains the sites' folders; any keys, as `["federated.window=8"]`; refuse K of other versions.
+        Numbers of clients; several training seeds, or how many from the pipeline's on; how many splits of the patients.
+    jobs, data, overrides, strict
+        Studies, or K of one, that run at a time in processes of their own; folder that contains the sites' folders; any
+        keys, as `["federated.window=8"]`; refuse K of other versions.
 
     Returns
     -------
@@ -87,7 +85,7 @@ def run(
     ConfigError
         If the configuration is invalid. Nothing was started then.
     ChestfedError
-        If data are missing or damaged, or training fails. What is finished is kept, and resumed by the same call.
+        If data are missing or damaged, or training fails; the same call resumes what is left.
     """
     return _run(_Request(**locals()))
 

@@ -34,7 +34,8 @@ from chestfed.results.evaluation.labeled import (
     put_beside,
     put_together,
 )
-from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, SeedsTest, Splits, seeds_test
+from chestfed.results.evaluation.splits import Splits
+from chestfed.results.evaluation.training_seeds import ENOUGH_SEEDS, SeedsTest, seeds_test
 
 #: Seeds that are tried where the patients are too few, and a small number does not suffice.
 _MORE_SEEDS = (10, 20, 50, 100)
@@ -105,22 +106,11 @@ def compare(
     """
     if not a or not b:
         raise ValueError("a model without scores cannot be compared")
-    splits_a, splits_b = group_splits(a), group_splits(b)
-    if list(splits_a) != list(splits_b):
-        raise ValueError(f"the runs differ in the splits of the patients: {[*splits_a]} and {[*splits_b]}")
-    for number, members in splits_a.items():
-        for other in (*members[1:], *splits_b[number]):
-            _check_same_images(members[0], other)
-    counted = np.logical_and.reduce([find_counted(run[0].labels, run[0].patients) for run in splits_a.values()])
+    contrast, first = _put_beside(a, b, Intervals(interval, resamples, seed))
+    counted = contrast.counted
+    assert counted is not None
     each_a, each_b = ([_all_aucs(run, counted) for run in runs] for runs in (a, b))
     over_seeds = len(a) == len(b) > 1 and not untested
-    how = Intervals(interval if len(splits_a) == 1 else DEFAULT, resamples, seed)
-    beside_a, beside_b = ([put_beside(parts) for parts in zip(*s.values(), strict=True)] for s in (splits_a, splits_b))
-    runs, beside = np.stack([run.scores for run in (*beside_a, *beside_b)]), beside_a[0]
-    contrast = Contrast(
-        runs, beside.labels, beside.patients, how, len(beside_a), beside.hospitals, counted, len(splits_a), a[0].reuse
-    )
-    first = put_together([members[0] for members in splits_a.values()])
     means = [[mean_of(aucs[name] for aucs in each) for name in each[0]] for each in (each_a, each_b)]
     values = [_minus(y, x) for x, y in zip(*means, strict=True)]
     bounds = [Bounds()] * len(values) if over_seeds else contrast.bounds(values)
@@ -150,6 +140,26 @@ def compare(
     turns = _find_turns(contrast, values, defined, over_seeds=over_seeds)
     mean = replace(mean, turns_without=tuple(first.diseases[j] for j in turns))
     return (*diseases, _advise(mean, contrast, defined, over_seeds=over_seeds) if advise else mean)
+
+
+def _put_beside(a: Sequence[Scored], b: Sequence[Scored], how: Intervals) -> tuple[Contrast, Scored]:
+    """Both models with the columns of every split side by side, and one run of each split below each other.
+
+    Resamples of several splits would not be of the same patients: their intervals are those of the default.
+    """
+    splits_a, splits_b = group_splits(a), group_splits(b)
+    if list(splits_a) != list(splits_b):
+        raise ValueError(f"the runs differ in the splits of the patients: {[*splits_a]} and {[*splits_b]}")
+    for number, members in splits_a.items():
+        for other in (*members[1:], *splits_b[number]):
+            _check_same_images(members[0], other)
+    of_each = [members[0] for members in splits_a.values()]
+    counted = np.logical_and.reduce([find_counted(run.labels, run.patients) for run in of_each])
+    each = [put_beside(parts) for splits in (splits_a, splits_b) for parts in zip(*splits.values(), strict=True)]
+    seeds, count, first = len(a) // len(splits_a), len(splits_a), each[0]
+    how = how if count == 1 else replace(how, method=DEFAULT)
+    given = np.stack([run.scores for run in each]), first.labels, first.patients, how, seeds, first.hospitals, counted
+    return Contrast(*given, count, a[0].reuse), put_together(of_each)
 
 
 def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, over_seeds: bool) -> Difference:

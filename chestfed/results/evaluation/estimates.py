@@ -21,7 +21,8 @@ from chestfed.results.evaluation.labeled import (
     list_cells,
     put_beside,
 )
-from chestfed.results.evaluation.training_seeds import Splits, estimate_contrast
+from chestfed.results.evaluation.splits import Splits
+from chestfed.results.evaluation.training_seeds import estimate_contrast
 
 _COUNTS = (
     "n",

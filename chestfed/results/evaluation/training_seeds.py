@@ -11,15 +11,7 @@ multi-case study, and its method is used, with seeds as readers and patients as 
   2007) rejects too often with the two to five seeds that a study has: 11% in place of 5% with two
   (`pytest -m campaign -k test_false_positives`).
 
-With several splits of the patients a third chance is at work: other training patients. Every split tests and trains on
-others, with training seeds of its own, and a patient that one split tests trains the models of the others. What that
-adds cannot be estimated from the splits without bias:
-
-- Y. Bengio, Y. Grandvalet: No unbiased estimator of the variance of k-fold cross-validation. JMLR 5 (2004);
-- C. Nadeau, Y. Bengio: Inference for the generalization error. Machine Learning 52 (2003): splits correlate by about
-  the share of patients that are tested, so their mean over S splits has the variance (1 / S + n_test / n_train) of one.
-
-Their correction is applied to components that are known better than from S values: `estimate_contrast`.
+Several splits of the patients add a third chance, other training patients: `splits`.
 
 Covariances of AUCs are Obuchowski's, of DeLong's structural components summed within a patient: `auc_covariance`.
 """
@@ -38,6 +30,7 @@ import scipy
 from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.evaluation.splits import ONE_SPLIT, Splits, between_seeds
 
 #: References of the test, for a paper.
 REFERENCES = (
@@ -45,8 +38,6 @@ REFERENCES = (
     "tests: an ANOVA approach with dependent observations. Communications in Statistics - Simulation 24 (1995) 285-308",
     "R. A. Fisher: The fiducial argument in statistical inference. Annals of Eugenics 6 (1935) 391-398",
 )
-#: Reference of the variance over splits of the patients.
-SPLITS_REFERENCE = "C. Nadeau, Y. Bengio: Inference for the generalization error. Machine Learning 52 (2003) 239-281"
 #: With fewer seeds, tables say what difference could be seen at all.
 ENOUGH_SEEDS: Final = 5
 #: The chance at which a difference counts as one that is seen, and the most seeds that are considered.
@@ -58,14 +49,6 @@ _NO_VARIANCE = 1e-24
 _NODES, _FEWER_NODES = 200, 64
 #: Points of all grids of a test over splits together.
 _MOST_NODES = 100_000
-
-
-@dataclass(frozen=True)
-class Splits:
-    """Splits of the patients, whose diseases are columns of one array side by side: those of each split together."""
-
-    count: int = 1
-    reuse: float = 0.0  #: test patients per training patient, as in `Scored`
 
 
 @dataclass(frozen=True)
@@ -90,7 +73,7 @@ def seeds_test(
     labels: np.ndarray,
     patients: np.ndarray,
     hospitals: np.ndarray | None = None,
-    splits: Splits = Splits(),
+    splits: Splits = ONE_SPLIT,
 ) -> SeedsTest:
     """Model b against model a over the seeds they share, for the mean AUC over the columns of `labels`.
 
@@ -116,7 +99,7 @@ def estimate_contrast(
     patients: np.ndarray,
     hospitals: np.ndarray | None = None,
     other: tuple[float, float] | None = None,
-    splits: Splits = Splits(),
+    splits: Splits = ONE_SPLIT,
 ) -> SeedsTest:
     """A weighted sum of several models' mean AUCs over the columns of `labels`, with its error over seeds and patients.
 
@@ -132,16 +115,7 @@ def estimate_contrast(
     patients alone, of these very models, and there is no p. `other` is the variance of a further, independent error of
     the mean, and its degrees of freedom.
 
-    With S splits the columns are those of every split, side by side, each labeled where its split tests, and the s-th
-    seed of one split is another training than the s-th of the next. With V the mean over the splits of the covariance
-    over patients, V_all that of the mean over all splits, W the mean within splits of the variance over seeds, and B
-    the variance over splits of their means, the squared standard error is
-
-        max(V_all, c V) + W / (S r) + c max(B - (V - C) - W / r, 0),   c = 1 / S + n_test / n_train,
-
-    where C is the covariance over patients between splits, 0 if none tests a patient of another. The first part has the
-    patients' degrees of freedom, the second S (r - 1), the third, what differs between splits beyond patients and
-    seeds, S - 1. With one seed W is 0, and the third part has the luck of training.
+    With `splits` the columns are those of every split, and the parts of the error those of `splits.find_parts`.
 
     Raises `ValueError` if the models have different numbers of seeds or no model has any, or a class is of one patient.
     """
@@ -150,93 +124,43 @@ def estimate_contrast(
         counts = ", ".join(str(len(runs)) for runs in models)
         raise ValueError(f"a contrast needs a weight and the same seeds of every model: {len(weights)}; {counts}")
     contrasts = np.kron(np.asarray(weights, float)[:, None], np.eye(r))
-    estimate = auc_covariance([run for runs in models for run in runs], labels, contrasts, patients, hospitals)
+    runs = [run for of_model in models for run in of_model]
+    estimate = auc_covariance(runs, labels, contrasts, patients, hospitals)
     if estimate is None or np.isnan(estimate[1]).any():
         raise ValueError("a covariance of AUCs needs two patients of each class")
     of_seeds, covariance = estimate
-    difference, each = float(of_seeds.mean()), tuple(of_seeds.tolist())
-    by_patients = _between_seeds(covariance)
+    difference, each, by_patients = float(of_seeds.mean()), tuple(of_seeds.tolist()), between_seeds(covariance)
     freedom = count_effective_patients(labels, patients, hospitals) - 1
     parts = [(by_patients, freedom)]
     if splits.count > 1:
-        runs = [run for model in models for run in model]
-        of_runs, within = _estimate_splits(runs, labels, contrasts, patients, hospitals, splits)
+        of_runs, within = splits.measure(
+            [run for runs in models for run in runs], labels, contrasts, patients, hospitals
+        )
         each = tuple(of_runs.ravel().tolist())
-        parts = _find_parts(of_runs, within, by_patients, freedom, splits.reuse)
+        parts = splits.find_parts(of_runs, within, by_patients, freedom)
     elif r > 1:
         parts.append((float(of_seeds.var(ddof=1)) / r, r - 1))
     of_training = sum(part for part, _ in parts[1:])
-    if other is not None:
-        parts.append(other)
+    parts += [] if other is None else [other]
     variance = sum(part for part, _ in parts)
     if variance < _NO_VARIANCE:
         if abs(difference) < math.sqrt(_NO_VARIANCE):
             return SeedsTest(difference, each, 0.0, 0.0, interval=Interval(difference, difference), p=1.0)
         return SeedsTest(difference, each, reason="no variance in these data")
-    from scipy import optimize  # takes a quarter of a second to import
-
-    variances, freedoms = zip(*(part for part in parts if part[0] or splits.count == 1), strict=True)
-    nodes = _NODES if other is None else _FEWER_NODES
-    beyond = _tails(
-        variances, freedoms, min(nodes, int(_MOST_NODES ** (1 / len(parts)))) if splits.count > 1 else nodes
-    )
-    half = optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(variance))
-    interval = Interval(difference - half, difference + half)
-    error, share = math.sqrt(variance), of_training / variance
-    p = beyond(abs(difference)) if len(each) > 1 else None
+    half, beyond = _bound(parts, splits.count, _NODES if other is None else _FEWER_NODES)
+    interval, p = Interval(difference - half, difference + half), beyond(abs(difference)) if len(each) > 1 else None
     total = variance**2 / sum(part**2 / degrees for part, degrees in parts)
+    error, share = math.sqrt(variance), of_training / variance
     return SeedsTest(difference, each, error, share, freedom, interval, p, total_freedom=total)
 
 
-def _between_seeds(covariance: np.ndarray) -> float:
-    """Covariance over patients that two seeds share, from that of all seeds `[r, r]`; of one seed its variance."""
-    r = len(covariance)
-    return max(float(covariance[~np.eye(r, dtype=bool)].mean() if r > 1 else covariance[0, 0]), 0.0)
+def _bound(parts: Sequence[tuple[float, float]], splits: int, nodes: int) -> tuple[float, Callable[[float], float]]:
+    """Half the width of the 95% interval, and the tails beyond a width, of a sum of Student variables."""
+    from scipy import optimize  # takes a quarter of a second to import
 
-
-def _estimate_splits(
-    runs: Sequence[np.ndarray],
-    labels: np.ndarray,
-    contrasts: np.ndarray,
-    patients: np.ndarray,
-    hospitals: np.ndarray | None,
-    splits: Splits,
-) -> tuple[np.ndarray, np.ndarray]:
-    """The contrast of each split and seed `[S, r]`, and the covariance over patients in each split `[S]`.
-
-    Raises `ValueError` if a split has no AUC.
-    """
-    values, within = [], []
-    for columns in np.split(np.arange(labels.shape[1]), splits.count):
-        rows = ~np.isnan(labels[:, columns]).all(axis=1)
-        here = np.ix_(rows, columns)
-        estimate = auc_covariance(
-            [run[here] for run in runs],
-            labels[here],
-            contrasts,
-            patients[rows],
-            None if hospitals is None else hospitals[rows],
-        )
-        if estimate is None or np.isnan(estimate[1]).any():
-            raise ValueError("a covariance of AUCs needs two patients of each class in every split")
-        values.append(estimate[0])
-        within.append(_between_seeds(estimate[1]))
-    return np.array(values), np.array(within)
-
-
-def _find_parts(
-    of_runs: np.ndarray, within: np.ndarray, by_patients: float, freedom: float, reuse: float
-) -> list[tuple[float, float]]:
-    """Parts of the squared error with their degrees of freedom, see `estimate_contrast`: patients, seeds, splits."""
-    count, r = of_runs.shape
-    one, factor = float(within.mean()), 1 / count + reuse
-    shared = min(max((by_patients - one / count) * count / (count - 1), 0.0), one)
-    seeds = float(of_runs.var(axis=1, ddof=1).mean()) if r > 1 else 0.0
-    beyond = max(float(of_runs.mean(axis=1).var(ddof=1)) - (one - shared) - seeds / r, 0.0)
-    parts = [(max(by_patients, factor * one), freedom)]
-    if r > 1:
-        parts.append((seeds / (count * r), count * (r - 1)))
-    return [*parts, (factor * beyond, count - 1)]
+    variances, freedoms = zip(*(part for part in parts if part[0] or splits == 1), strict=True)
+    beyond = _tails(variances, freedoms, nodes if splits == 1 else int(_MOST_NODES ** (1 / len(variances))))
+    return optimize.brentq(lambda width: beyond(width) - 0.05, 0.0, 1e4 * math.sqrt(sum(variances))), beyond
 
 
 def compute_power(

@@ -25,7 +25,8 @@ from chestfed.results.evaluation.comparison import ONE_SEED, Difference, compare
 from chestfed.results.evaluation.estimates import as_csv
 from chestfed.results.evaluation.intervals import DEFAULT, MethodName
 from chestfed.results.evaluation.intervals.methods import METHODS
-from chestfed.results.evaluation.training_seeds import REFERENCES, SPLITS_REFERENCE
+from chestfed.results.evaluation.splits import SPLITS_REFERENCE
+from chestfed.results.evaluation.training_seeds import REFERENCES
 from chestfed.results.tables.frames import make_differences, name_run
 from chestfed.results.tables.predictions import Predictions, align_splits
 

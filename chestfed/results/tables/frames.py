@@ -32,7 +32,7 @@ from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.labeled import Scored
-from chestfed.results.evaluation.training_seeds import SPLITS_REFERENCE
+from chestfed.results.evaluation.splits import SPLITS_REFERENCE
 from chestfed.results.tables import older
 from chestfed.results.tables.columns import (
     COMPARED,

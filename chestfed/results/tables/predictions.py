@@ -151,40 +151,36 @@ def load_predictions(path: Path, k: int | None = None, place: str = "") -> Predi
         run, of_k = RunFolder.open(folder.parent.parent.parent), folder.parent.parent.name
         run.scored_folder(int(of_k.removeprefix("k")), f"{HOSPITALS}/{folder.name}")
     frame = read_predictions(path / PREDICTIONS if path.is_dir() else path)
-    evaluation, seeds, of_model = folder / EVALUATION, list[int](), dict[str, Any]()
-    splits, reuse = list[int](), 0.0
-    has_patients = run.knows_patients if whole else True
+    evaluation, key = folder / EVALUATION, frame.attrs.get("key")
     if whole:
-        settings = run.settings
-        of_model = {"method": settings.method, "window": settings.window, "k": int(number), "kind": COMMON}
-        name = f"{settings.algorithm}, I={settings.window}, K={number}, seed {settings.seed}"
-        name += f", split {settings.split}" if settings.split else ""
-        alike = {**run.configuration, "seed": None, "split": None, "k": None}
-        kin = short_digest(json.dumps([alike, number], sort_keys=True))
-        protocol, origin, seeds = settings.protocol, Origin.read(run.about), [settings.seed]
-        splits, reuse = [settings.split], settings.reuse
-    elif evaluation.is_file():
+        return replace(_describe_run(run, int(number), frame), key=key)
+    if evaluation.is_file():
         about = read_json_file(evaluation)
         with expected(evaluation):
             name, kin = f"{about['model']['name']} on {about['site']}", short_digest(str(folder))
-            protocol, origin = about["protocol"], Origin.read(about)
-    else:
-        name, kin = str(given), short_digest(str(path))
-        protocol, origin = str(frame.attrs.get("protocol", "")), Origin.read(frame.attrs)
-        if "hospital" in frame:
-            protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
+            return Predictions(name, kin, (frame,), about["protocol"], Origin.read(about), key)
+    protocol = str(frame.attrs.get("protocol", ""))
+    if "hospital" in frame:
+        protocol += describe_hospitals(frame["hospital"].nunique(), "mean")
+    return Predictions(str(given), short_digest(str(path)), (frame,), protocol, Origin.read(frame.attrs), key)
+
+
+def _describe_run(run: RunFolder, k: int, frame: pd.DataFrame) -> Predictions:
+    """Predictions of one K of a study, which others of its kin differ from in seed or split."""
+    settings = run.settings
+    alike = {**run.configuration, "seed": None, "split": None, "k": None}
+    split = f", split {settings.split}" if settings.split else ""
     return Predictions(
-        name,
-        kin,
+        f"{settings.algorithm}, I={settings.window}, K={k}, seed {settings.seed}{split}",
+        short_digest(json.dumps([alike, str(k)], sort_keys=True)),
         (frame,),
-        protocol,
-        origin,
-        frame.attrs.get("key"),
-        tuple(seeds),
-        tuple(splits),
-        reuse,
-        of_model,
-        has_patients,
+        settings.protocol,
+        Origin.read(run.about),
+        seeds=(settings.seed,),
+        splits=(settings.split,),
+        reuse=settings.reuse,
+        about={"method": settings.method, "window": settings.window, "k": k, "kind": COMMON},
+        has_patients=run.knows_patients,
     )
 
 

@@ -12,7 +12,8 @@ from chestfed._version import __version__
 from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.evaluation.training_seeds import REFERENCES, SPLITS_REFERENCE
+from chestfed.results.evaluation.splits import SPLITS_REFERENCE
+from chestfed.results.evaluation.training_seeds import REFERENCES
 from chestfed.results.tables.frames import Results, group_rows, list_difference_rows, read_seeds
 from chestfed.results.tables.grid import number
 from chestfed.results.tables.presentations import find_presentation

@@ -54,7 +54,9 @@ def make_auc_cell(row: EstimateRow, digits: int = 3) -> Cell:
     """
     values = cast(Mapping[str, Any], row)
     below = [form.format(values[name]) for name, form in SHOWN_BELOW.items() if values.get(name) is not None]
-    return Cell(number(row["auc"]), tuple(filter(None, (pair(get_interval(row), digits), *below))))
+    of_seeds = values.get("sd") is not None and values.get("splits") is None
+    interval = "" if of_seeds else pair(get_interval(row), digits)
+    return Cell(number(row["auc"]), tuple(filter(None, (interval, *below))))
 
 
 def make_difference_cell(row: DifferenceRow, digits: int = 3) -> Cell:
