@@ -20,8 +20,9 @@ from scipy.stats import rankdata
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.collections.partition import hold_out
 from chestfed.data.sites.partition import count_folds
-from chestfed.results.evaluation.comparison import compare
-from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.labeled import Scored, group_splits, put_beside
+from chestfed.results.evaluation.splits import ONE_SPLIT, Splits
+from chestfed.results.evaluation.training_seeds import SeedsTest, estimate_contrast
 
 FEATURES = 10
 
@@ -150,11 +151,11 @@ def test_splits_contain_the_truth(case: Case, save_figures: Callable[[str, Any],
     truth, ends, one, p = case.truth(), [], [], []
     for number in range(STUDIES):
         a, b = case.study(number)
-        test = compare_over_splits(a, b)
-        ends.append(test[0])
-        p.append(test[1])
-        one.append(compare(a[: case.seeds], b[: case.seeds])[0].interval or (np.nan, np.nan))
-    figures = {"truth": round(truth, 4), "p below 0.05": float(np.mean(np.array(p) < 0.05))}
+        test = contrast(a, b, Splits(case.splits, a[0].reuse))
+        ends.append(test.interval or (np.nan, np.nan))
+        p.append(test.p)
+        one.append(contrast(a[: case.seeds], b[: case.seeds], ONE_SPLIT).interval or (np.nan, np.nan))
+    figures = {"truth": round(truth, 4), "p below 0.05": float(np.mean(np.array(p, float) < 0.05))}
     for name, intervals in (("splits", np.array(ends)), ("one split", np.array(one))):
         covered = float(((intervals[:, 0] <= truth) & (truth <= intervals[:, 1])).mean())
         figures[name] = {"coverage": covered, "mean width": round(float((intervals[:, 1] - intervals[:, 0]).mean()), 3)}
@@ -162,9 +163,9 @@ def test_splits_contain_the_truth(case: Case, save_figures: Callable[[str, Any],
     assert figures["splits"]["coverage"] >= 0.93
 
 
-def compare_over_splits(a: list[Scored], b: list[Scored]) -> tuple[tuple[float, float], float]:
-    """Interval and p of the only disease."""
-    difference = compare(a, b)[0]
-    assert difference.interval is not None
-    assert difference.p is not None
-    return difference.interval, difference.p
+def contrast(a: list[Scored], b: list[Scored], splits: Splits) -> SeedsTest:
+    """Model b minus model a."""
+    sides = [[put_beside(parts) for parts in zip(*group_splits(runs).values(), strict=True)] for runs in (a, b)]
+    first = sides[0][0]
+    scores = [[run.scores for run in side] for side in sides]
+    return estimate_contrast(scores, (-1.0, 1.0), first.labels, first.patients, splits=splits)
