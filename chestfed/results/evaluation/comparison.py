@@ -185,9 +185,9 @@ def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, ove
 
 def _test_seeds(contrast: Contrast, columns: Sequence[int]) -> SeedsTest:
     """The test over seeds of the mean over these diseases."""
-    columns = contrast.expand(columns)
-    runs, seeds = [scores[:, columns] for scores in contrast.runs], contrast.seeds_a
-    given = contrast.labels[:, columns], contrast.patients, contrast.hospitals
+    chosen = contrast.expand(columns)
+    runs, seeds = [scores[:, chosen] for scores in contrast.runs], contrast.seeds_a
+    given = contrast.labels[:, chosen], contrast.patients, contrast.hospitals
     return seeds_test(runs[:seeds], runs[seeds:], *given, Splits(contrast.splits, contrast.reuse))
 
 

@@ -140,12 +140,14 @@ def put_together(splits: Sequence[Scored]) -> Scored:
     """The images of several splits below each other."""
     if len(splits) == 1:
         return splits[0]
-    first, several = splits[0], any(part.hospitals is not None for part in splits)
-    stacked = {
-        name: np.concatenate([getattr(part, name) for part in splits]) for name in ("scores", "labels", "patients")
-    }
-    hospitals = np.concatenate([np.asarray(part.hospitals) for part in splits]) if several else None
-    return replace(first, **stacked, hospitals=hospitals)
+    hospitals = [part.hospitals for part in splits if part.hospitals is not None]
+    return replace(
+        splits[0],
+        scores=np.concatenate([part.scores for part in splits]),
+        labels=np.concatenate([part.labels for part in splits]),
+        patients=np.concatenate([part.patients for part in splits]),
+        hospitals=np.concatenate(hospitals) if hospitals else None,
+    )
 
 
 def put_beside(splits: Sequence[Scored]) -> Scored:

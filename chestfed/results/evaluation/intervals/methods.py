@@ -151,9 +151,9 @@ class Contrast:
 
     def bound_part(self, columns: Sequence[int], value: float) -> Interval | None:
         """Obuchowski's interval of `value`, the mean over some diseases alone, each with both classes."""
-        columns = self.expand(columns)
-        part = replace(self, runs=self.runs[..., columns], labels=self.labels[:, columns], counted=None, splits=1)
-        return _obuchowski(part, len(columns), value).interval if part.units[-1] >= 2 else None
+        place = self.expand(columns)
+        part = replace(self, runs=self.runs[..., place], labels=self.labels[:, place], counted=None, splits=1)
+        return _obuchowski(part, len(place), value).interval if part.units[-1] >= 2 else None
 
     def _contrast(self, aucs: np.ndarray) -> np.ndarray:
         """Mean over the model's seeds less that over the reference's: `[..., J]` from `[runs, ..., J]`."""
