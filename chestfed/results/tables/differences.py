@@ -123,7 +123,8 @@ def _count_images(difference: Difference, tested: Predictions) -> Difference:
     if difference.disease not in tested.diseases:
         return difference
     counts = tested.count_classes(difference.disease)
-    return replace(difference, **{name: counts[name] for name in ("positives", "negatives", "missing")})
+    positives, negatives, missing = (counts[name] for name in ("positives", "negatives", "missing"))
+    return replace(difference, positives=positives, negatives=negatives, missing=missing)
 
 
 def _list_rows(

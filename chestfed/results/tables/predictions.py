@@ -59,8 +59,8 @@ class Predictions:
         if not self.splits:
             return self
         places = [place for place, number in enumerate(self.splits) if number == split]
-        frames, seeds, splits = (tuple(x[place] for place in places) for x in (self.frames, self.seeds, self.splits))
-        return replace(self, frames=frames, seeds=seeds, splits=splits)
+        frames, seeds = tuple(self.frames[place] for place in places), tuple(self.seeds[place] for place in places)
+        return replace(self, frames=frames, seeds=seeds, splits=(split,) * len(places))
 
     @property
     def tests(self) -> dict[int, pd.DataFrame]:
@@ -73,7 +73,8 @@ class Predictions:
         first, *others = self.tests.values()
         if not others:
             return len(first), first["patient"].nunique()
-        return tuple(len(set().union(*(part[name] for part in (first, *others)))) for name in ("image", "patient"))
+        images, patients = (set().union(*(part[name] for part in (first, *others))) for name in ("image", "patient"))
+        return len(images), len(patients)
 
     def count_classes(self, disease: str) -> dict[str, int]:
         """Positive, negative and missing test images of a disease, and patients of either class, of all splits."""
