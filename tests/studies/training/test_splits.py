@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import chestfed
+from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.results.tables.collect import read_comparison
 from chestfed.results.tables.predictions import load_predictions
@@ -114,7 +115,8 @@ def test_compare_groups_splits(home: Path, summary: Path) -> None:
 
 def test_held_out_patients_of_a_split(home: Path, summary: Path) -> None:
     for folder in list_folders(home):
-        words = ["evaluate", str(folder / "k1"), "--site", "chexpert", "--data", "synthetic_hospitals"]
+        site = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+        words = ["evaluate", str(folder / "k1"), "--site", str(site), "--data", "synthetic_hospitals"]
         called = run(home, ["", "", "", *words, "--split", "held-out", "--out", f"scored-{folder.name}"])
         assert called.code == 0, called.err
 
