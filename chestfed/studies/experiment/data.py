@@ -49,7 +49,7 @@ class SiteEntry(StrictModel):
         None,
         ge=1,
         description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
-        "fewer images are a part of more; null: all",
+        "fewer images are a part of more. Of a target with several clients the first one does; null: all",
     )
     positives: Annotated[PositiveShare | dict[str, PositiveShare] | None, AddedLater()] = Field(
         None,

@@ -146,7 +146,8 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     study = []
     for site in (_change_rows(site, pipeline.training_seed) for site in sites):
         if site.entry.training_images is not None:
-            site = limit_training(site, site.entry.training_images, pipeline.training_seed)
+            target = site.clients[0] if not study and len(site.clients) > 1 else ""
+            site = limit_training(site, site.entry.training_images, pipeline.training_seed, target)
             if not all(len(site.find(TRAIN, name)) for name in site.clients):
                 text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
                 raise ConfigError(text, kind="no training image", site=site.name)

@@ -107,23 +107,23 @@ class StudySite:
         return replace(site, facts=self.facts | {"people": used, "left_out": left_out})
 
 
-def limit_training(site: StudySite, images: int, seed: int) -> StudySite:
+def limit_training(site: StudySite, images: int, seed: int, client: str = "") -> StudySite:
     """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
 
-    Fewer images are a part of more. Rows that are not used any more are counted under their reason.
+    With `client` that of its clients has at most so many, and the others keep theirs. Fewer images are a part of more. Rows that are not used any more are counted under their reason.
 
     Raises `ConfigError` if there are not so many: the limit would change nothing.
     """
-    rows = site.find(TRAIN)
+    rows, name = site.find(TRAIN, client), client or site.name
     if images > len(rows):
         text = (
-            f"training_images: {site.name} has only {len(rows):,}, so {images:,} changes nothing; leave the number "
+            f"training_images: {name} has only {len(rows):,}, so {images:,} changes nothing; leave the number "
             "out, or write null"
         )
         raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
     patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
     names, numbers = np.unique(patients, return_inverse=True)
-    order = numpy_stream(seed, "training images", site.name).permutation(len(names))
+    order = numpy_stream(seed, "training images", name).permutation(len(names))
     within = np.bincount(numbers, minlength=len(names))[order].cumsum() <= images
     return site.leave_out(rows[~np.isin(numbers, order[within])], f"beyond {images} training images")
 

@@ -1,0 +1,164 @@
+"""When do other hospitals help, on open radiographs? Every table of docs/joining.md that is not of phantoms.
+
+    python -m benchmarks.radiographs --data films --save benchmarks/results/radiographs.json
+    python -m benchmarks.radiographs --data films --only "^parts" --markdown
+
+Each study is a `chestfed study` command that is printed as it starts, with five splits of the patients and two training
+seeds. What is finished in --out is not run again, and studies are added to those in the saved file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from benchmarks.source_addition import _processor
+from chestfed.results.tables.collect import read_comparison
+from chestfed.results.tables.frames import Results, list_records
+
+_ROOT = Path(__file__).parents[1]
+_ALONE = "alternatives=null"
+_SMALL = "model={name: small, init_features: 8, growth_rate: 8, blocks: [1, 2, 3, 3], pool: 2}"
+_TRAINED = ("model.trained=3", "preprocess.size=128")
+_BOTH = "sites=[{config: ../site_configs/films/nih_sample.yaml, test_fraction: 0.3, validation_fraction: 0.15}, %s]"
+_HANNOVER = _BOTH % "{config: ../site_configs/films/hannover.yaml, validation_fraction: 0.15}"
+_MATCHED = (
+    _BOTH
+    % "{config: ../site_configs/films/guangzhou.yaml, validation_fraction: 0.15, training_images: 416, positives: 0.5}"
+)
+
+
+@dataclass(frozen=True)
+class Study:
+    """One command; `words` and `settings` are added to those of all."""
+
+    pipeline: str
+    settings: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+#: Name -> command.
+STUDIES: Mapping[str, Study] = {
+    "parts": Study("nih_parts"),
+    "parts, other splits": Study("nih_parts", ("split=100",)),
+    "parts, labels of the added ones permuted": Study("nih_parts", ("sites.0.control=labels_permuted",)),
+    "parts, by images": Study("nih_parts", ("target_images={counts: [20, 80, all]}",), ("--k", "1,4")),
+    "parts, methods": Study(
+        "nih_parts", (), ("--methods", "fedavg,codasca,coda_plus,scaffold,centralized,centralized_auc")
+    ),
+    "wards": Study("nih_wards"),
+    "wards, labels of the clinic permuted": Study("nih_wards", ("sites.1.control=labels_permuted", _ALONE)),
+    "ward, by images": Study("nih_wards", ("target_images={counts: [20, 80, 320, all], target: nih_ward}", _ALONE)),
+    "clinic, by images": Study("nih_wards", ("target_images={counts: [20, 80, 320, all], target: nih_clinic}", _ALONE)),
+    "three hospitals": Study("three_hospitals"),
+    "three hospitals, weights: images": Study("three_hospitals", ("federated.weights=images", _ALONE)),
+    "three hospitals, labels of Guangzhou permuted": Study(
+        "three_hospitals", ("sites.1.control=labels_permuted", _ALONE), ("--k", "1,2")
+    ),
+    "three hospitals, images of Guangzhou are noise": Study(
+        "three_hospitals", ("sites.1.control=noise", _ALONE), ("--k", "1,2")
+    ),
+    "Guangzhou with as many images, half of them positive": Study("three_hospitals", (_MATCHED, _ALONE, "k=[1, 2]")),
+    "Hannover alone": Study("three_hospitals", (_HANNOVER, _ALONE, "k=[1, 2]")),
+    "three hospitals, by images": Study(
+        "three_hospitals", ("target_images={counts: [20, 80, all]}", _ALONE), ("--k", "1,2,3")
+    ),
+}
+
+
+def main() -> None:
+    """Run what is missing, and write the figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder of the radiographs")
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("runs_radiographs"))
+    parser.add_argument("--only", default="", help="regular expression of the names of studies")
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--markdown", action="store_true", help="print the saved figures as tables")
+    chosen = parser.parse_args()
+    figures: dict[str, Any] = json.loads(chosen.save.read_text("utf-8")) if chosen.save and chosen.save.exists() else {}
+    for name, study in STUDIES.items():
+        if not re.search(chosen.only, name):
+            continue
+        figures[name] = measure(chosen, study)
+        if chosen.save:
+            chosen.save.write_text(json.dumps(figures, indent=1) + "\n", "utf-8")
+        print(json.dumps({name: figures[name]["gains"]}), flush=True)
+
+
+def measure(chosen: argparse.Namespace, study: Study) -> dict[str, Any]:
+    """Run one command, and read the tables that it has written."""
+    command = ["study", str(_ROOT / "pipelines" / f"{study.pipeline}.yaml"), "--data", str(chosen.data)]
+    command += ["--out", str(chosen.out), "--no-tracking", "--splits", str(chosen.splits), "--seeds", str(chosen.seeds)]
+    command += ["--jobs", str(chosen.jobs), *study.words]
+    for setting in study.settings:
+        command += ["--set", setting]
+    print("\n$ chestfed", shlex.join(command), flush=True)
+    started = time.monotonic()
+    run = subprocess.run(
+        [sys.executable, "-P", "-m", "chestfed", *command], stdout=subprocess.PIPE, text=True, check=True
+    )
+    print(run.stdout, flush=True)
+    (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", run.stdout))
+    machine = {"processor": _processor(), "cores": os.cpu_count(), "torch": metadata.version("torch")}
+    return {
+        "command": shlex.join(
+            ["chestfed", *command[:1], study.pipeline, *study.words, *command[command.index("--splits") :][:4]]
+        )
+        + "".join(f" --set {shlex.quote(setting)}" for setting in study.settings),
+        "seconds": round(time.monotonic() - started),
+        "machine": machine,
+        **describe(read_comparison(Path(folder))),
+    }
+
+
+def describe(results: Results) -> dict[str, Any]:
+    """AUCs and differences of means over the diseases, and of the diseases at the target."""
+    columns = [
+        "method",
+        "k",
+        "kind",
+        "target_images",
+        "hospital",
+        "disease",
+        "auc",
+        "low",
+        "high",
+        "positives",
+        "patients",
+    ]
+    estimates = [results.view(view, **only) for view, only in _views(results)]
+    differences = [results.gains(view, **only) for view, only in _views(results)]
+    kept = ["hospital", "disease", "reference", "model", "auc_reference", "auc_model", "difference", "low", "high", "p"]
+    gains = []
+    for frame in differences:
+        of_runs = [json.loads(text or "{}").values() for text in frame["of_seeds"]] if len(frame) else []
+        rows = list_records(frame[[name for name in (*kept, "target_images") if name in frame]].round(4))
+        for row, runs in zip(rows, of_runs, strict=True):
+            row["higher in"] = f"{sum((value or 0) > 0 for value in runs)} of {len(runs)}"
+        gains += rows
+    rows = [
+        row for frame in estimates for row in list_records(frame[[name for name in columns if name in frame]].round(4))
+    ]
+    return {"splits": len(results.splits), "seeds": len(results.seeds), "gains": gains, "aucs": rows}
+
+
+def _views(results: Results) -> Sequence[tuple[str, dict[str, str]]]:
+    return [("study", {}), ("alternatives", {"disease": "mean"}), ("gate", {"disease": "mean"})]
+
+
+if __name__ == "__main__":
+    main()
