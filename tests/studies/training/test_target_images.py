@@ -66,6 +66,18 @@ def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
     assert chosen[0][1] == chosen[2][1]
 
 
+def test_first_client_of_target_has_fewer(folder: Path) -> None:
+    file, three = folder / "three.yaml", []
+    pipeline = load_pipeline(file, [*SMALL, "sites.0.clients=2", "k=null"]).resolve()
+    for count in (5, None):
+        site = read_rows(limit_target(pipeline, count), file, folder / str(pipeline.data_root)).sites[0]
+        three.append([site.find(TRAIN, name).tolist() for name in site.clients])
+    (few, others), (all_images, same) = three
+    assert 0 < len(few) <= 5 < len(all_images)
+    assert set(few) < set(all_images)
+    assert others == same
+
+
 def test_more_images_than_there_are_are_refused(folder: Path) -> None:
     file = folder / "three.yaml"
     pipeline = limit_target(load_pipeline(file, SMALL).resolve(), 5000)
