@@ -110,7 +110,8 @@ class StudySite:
 def limit_training(site: StudySite, images: int, seed: int, client: str = "") -> StudySite:
     """The site with at most so many training images: those of whole patients, in an order drawn by `seed`.
 
-    With `client` that of its clients has at most so many, and the others keep theirs. Fewer images are a part of more. Rows that are not used any more are counted under their reason.
+    With `client` that of its clients has at most so many, and the others keep theirs. Fewer images are a part of more.
+    Rows that are not used any more are counted under their reason.
 
     Raises `ConfigError` if there are not so many: the limit would change nothing.
     """
