@@ -244,8 +244,10 @@ def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> l
 
 def _select_sites(sites: Sequence[StudySite], pipeline: Pipeline) -> list[StudySite]:
     """The sites of one variant; they are opened once, whatever number of their images it trains on."""
-    by_entry = {_name_entry(site.entry): site for site in sites}
-    return [replace(by_entry[_name_entry(entry)], entry=entry) for entry in pipeline.sites]
+    by_entry: dict[str, list[StudySite]] = {}
+    for site in sites:
+        by_entry.setdefault(_name_entry(site.entry), []).append(site)  # several where an entry has a partition
+    return [replace(site, entry=entry) for entry in pipeline.sites for site in by_entry[_name_entry(entry)]]
 
 
 def _name_entry(entry: SiteEntry) -> str:

@@ -21,6 +21,8 @@ from chestfed.data.sites.table import SiteTable
 
 #: A share of patients below this is rounding.
 _NO_SHARE: Final = 1e-9
+#: Draws of a partition until every client has patients.
+_DRAWS: Final = 1000
 _ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
 
 
@@ -61,6 +63,58 @@ def cut_into_clients(table: SiteTable, clients: int, seed: int, cut: str = "alik
     else:
         parts = _deal(table.frame, table.diseases, np.ones(clients), seed, table.name, "clients")
     return [table.with_frame(table.frame[parts == part].reset_index(drop=True)) for part in range(clients)]
+
+
+def deal_patients(
+    table: SiteTable,
+    clients: int,
+    seed: int,
+    *,
+    dirichlet: float | None,
+    shards: int | None,
+    quantity: float | None,
+    least: int = 1,
+) -> np.ndarray:
+    """The client of each row, int `[n]`, whole patients; exactly one of the three says how clients differ.
+
+    A patient's class is the rarest of its diseases, or none of them. dirichlet: the patients of each class are divided
+    in the shares of a draw from Dirichlet(alpha); shards: patients sorted by class are cut into `clients * shards` even
+    runs, which are dealt at random; quantity: sizes are a draw from Dirichlet(alpha), classes are spread evenly.
+    A draw that leaves a client with fewer than `least` patients is repeated, up to `_DRAWS` times.
+
+    Raises `ConfigError` if no draw serves.
+    """
+    of_row, _, turn = _rank_by_rarest(table.frame, table.diseases)
+    sizes = np.zeros(clients, np.int64)
+    for attempt in range(_DRAWS):
+        draw = numpy_stream(seed, table.name, "partition", attempt)
+        shares = draw.dirichlet(np.full(clients, quantity or 1.0))
+        part = np.zeros(len(turn), np.int64)
+        if shards is not None:
+            order = np.lexsort((draw.permutation(len(turn)), turn))
+            owners = draw.permutation(np.repeat(np.arange(clients), shards))
+            for owner, run in zip(owners, np.array_split(order, clients * shards), strict=True):
+                part[run] = owner
+        else:
+            for number in np.unique(turn):
+                patients = draw.permutation(np.flatnonzero(turn == number))
+                of_class = shares if dirichlet is None else draw.dirichlet(np.full(clients, dirichlet))
+                ends = np.rint(np.cumsum(of_class) * len(patients)).astype(int)
+                for owner, piece in enumerate(np.split(patients, ends[:-1])):
+                    part[piece] = owner
+        sizes = np.bincount(part, minlength=clients)
+        if sizes.min() >= least:
+            return part[of_row]
+    text = (
+        f"site '{table.name}', partition: a client of {clients} gets fewer than {least} of {len(turn)} patients in "
+        f"each of {_DRAWS} draws; raise alpha, or take fewer clients"
+    )
+    raise ConfigError(text, kind="too few patients", site=table.name, patients=int(sizes.min()))
+
+
+def deal_evenly(table: SiteTable, clients: int, seed: int) -> np.ndarray:
+    """The client of each row, int `[n]`, whole patients; every client has an equal share of those of each disease."""
+    return _deal(table.frame, table.diseases, np.ones(clients), seed, table.name, "even parts")
 
 
 def permute_table_labels(table: SiteTable, seed: int) -> SiteTable:

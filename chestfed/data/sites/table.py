@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +41,16 @@ class SiteTable:
     #: Whether the files are those of bundled phantoms, by their digest: names may be made with the published key.
     phantoms: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
+    part_of: str = ""  #: the site that this is a part of
+
+    @property
+    def cache_name(self) -> str:
+        """The site whose cache has the decoded images."""
+        return self.part_of or self.name
+
+    def as_cached(self) -> SiteTable:
+        """The table, with the name of the site whose cache has the decoded images."""
+        return replace(self, name=self.cache_name)
 
     @property
     def origin(self) -> Origin:

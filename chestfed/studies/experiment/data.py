@@ -23,6 +23,29 @@ class SampleHospitals(StrictModel):
     size: Literal["default", "tiny"] = Field("default", description="default: about 3,500 images; tiny: 275, for tests")
 
 
+class Skew(StrictModel):
+    """Clients that differ by a known amount; exactly one key."""
+
+    dirichlet: float | None = Field(
+        None,
+        gt=0,
+        description="label skew: each class is divided in the shares of a draw from Dirichlet(alpha); small: few "
+        "classes per client, large: alike clients",
+    )
+    shards: int | None = Field(
+        None, ge=1, le=1000, description="label skew: every client gets so many even runs of either label, by class"
+    )
+    quantity: float | None = Field(
+        None, gt=0, description="quantity skew: sizes are a draw from Dirichlet(alpha), prevalences are alike"
+    )
+
+    @model_validator(mode="after")
+    def _has_one_key(self) -> Self:
+        if sum(value is not None for value in (self.dirichlet, self.shards, self.quantity)) != 1:
+            raise ValueError("partition: give one of dirichlet, shards and quantity, such as {dirichlet: 0.3}")
+        return self
+
+
 class SiteEntry(StrictModel):
     """One site of the study, in the order of addition; the first is the target."""
 
@@ -51,6 +74,13 @@ class SiteEntry(StrictModel):
         description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
         "fewer images are a part of more. Of a target with several clients the first one does; null: all",
     )
+    partition: Annotated[Skew | None, AddedLater()] = Field(
+        None,
+        description="make each of the `clients` a hospital of its own, SITE-1, SITE-2, ..., which differs from the "
+        "others by a known amount: `{dirichlet: 0.05}`, `{shards: 1}` or `{quantity: 0.5}`. Patients stay whole; "
+        "a patient's class is the rarest of its diseases. Each has validation and test patients of its own: by the "
+        "fractions here, else an even share of the site's valid and test split; null: see cut",
+    )
     positives: Annotated[PositiveShare | dict[str, PositiveShare] | None, AddedLater()] = Field(
         None,
         description="share of positives among the training labels, reached by dropping whole patients, drawn by the "
@@ -73,31 +103,10 @@ class SiteEntry(StrictModel):
 
     @model_validator(mode="after")
     def _is_cut(self) -> Self:
+        if self.partition is not None and (self.clients == 1 or self.cut != "alike" or self.control is not None):
+            raise ValueError("partition: needs several clients, and goes with neither cut nor control")
         if self.clients == 1 and self.cut != "alike":
             raise ValueError("cut: no effect on a site that is one client; set clients, or remove cut")
-        return self
-
-
-class Skew(StrictModel):
-    """Clients that differ by a known amount; exactly one key."""
-
-    dirichlet: float | None = Field(
-        None,
-        gt=0,
-        description="label skew: each class is divided in the shares of a draw from Dirichlet(alpha); small: few "
-        "classes per client, large: alike clients",
-    )
-    shards: int | None = Field(
-        None, ge=1, le=1000, description="label skew: every client gets so many even runs of either label, by class"
-    )
-    quantity: float | None = Field(
-        None, gt=0, description="quantity skew: sizes are a draw from Dirichlet(alpha), prevalences are alike"
-    )
-
-    @model_validator(mode="after")
-    def _has_one_key(self) -> Self:
-        if sum(value is not None for value in (self.dirichlet, self.shards, self.quantity)) != 1:
-            raise ValueError("partition: give one of dirichlet, shards and quantity, such as {dirichlet: 0.3}")
         return self
 
 

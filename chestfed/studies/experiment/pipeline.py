@@ -333,6 +333,8 @@ class Conditions(StrictModel):
             centralized_settings(settings, alternatives.centralized)
 
     def _can_hold_out(self, clients: int) -> None:
+        if any(entry.partition is not None for entry in self.sites):
+            raise ValueError("held_out: not with partition; remove one")
         if len(self.sites) < 2:
             raise ValueError("held_out needs at least two sites: one to train on, one to evaluate on")
         if self.k != [clients]:

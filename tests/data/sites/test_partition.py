@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,8 @@ from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.partition import (
     assign_splits,
     cut_into_clients,
+    deal_evenly,
+    deal_patients,
     hold_out,
     join_splits,
     split_patients,
@@ -50,6 +53,54 @@ def tables(draw: st.DrawFn) -> SiteTable:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     labels = rng.choice([0.0, 1.0, np.nan], p=[0.7, 0.2, 0.1], size=(len(patients), len(DISEASES)))
     return make_table(patients, labels)
+
+
+NO_SKEW: dict[str, float | None] = {"dirichlet": None, "shards": None, "quantity": None}
+
+
+@given(tables(), st.integers(2, 4), st.integers(0, 9), st.sampled_from(sorted(NO_SKEW)))
+def test_partition_keeps_patients_whole(table: SiteTable, clients: int, seed: int, key: str) -> None:
+    how: dict[str, Any] = NO_SKEW | {key: 1}
+    owner = deal_patients(table, clients, seed, **how)
+    assert set(owner) == set(range(clients))
+    frame = table.frame.assign(owner=owner)
+    assert (frame.groupby("patient")["owner"].nunique() == 1).all()
+    order = np.random.default_rng(seed).permutation(len(frame))
+    mixed = deal_patients(table.with_frame(table.frame.iloc[order].reset_index(drop=True)), clients, seed, **how)
+    assert (mixed == owner[order]).all()  # from the patients, not from the order of rows
+
+
+def test_partitions_differ_as_they_say() -> None:
+    patients, labels = list(range(400)), np.zeros((400, len(DISEASES)))
+    labels[:200, 0] = 1
+
+    def count(**how: Any) -> tuple[np.ndarray, np.ndarray]:
+        owner = deal_patients(make_table(patients, labels), 4, 1, **(NO_SKEW | how))
+        return np.bincount(owner, minlength=4), np.bincount(owner, labels[:, 0], minlength=4)
+
+    sizes, positives = count(dirichlet=1000.0)
+    assert abs(sizes - 100).max() < 15
+    assert abs(positives - 50).max() < 10
+    sizes, positives = count(dirichlet=0.05)
+    assert (np.minimum(positives, sizes - positives) < 0.05 * sizes).sum() >= 2  # clients of one class
+    sizes, positives = count(shards=1)
+    assert sizes.tolist() == [100] * 4
+    assert sorted(positives.tolist()) == [0, 0, 100, 100]
+    sizes, positives = count(quantity=0.3)
+    assert sizes.max() > 2 * sizes.min()
+    assert abs(positives / sizes - 0.5).max() < 0.1
+    other = deal_patients(make_table(patients, labels), 4, 2, **(NO_SKEW | {"dirichlet": 0.5}))
+    assert (other != deal_patients(make_table(patients, labels), 4, 1, **(NO_SKEW | {"dirichlet": 0.5}))).any()
+    even = deal_evenly(make_table(patients, labels), 4, 1)
+    assert np.bincount(even, labels[:, 0]).tolist() == [50] * 4
+
+
+def test_partition_without_a_patient_is_refused() -> None:
+    table = make_table(list(range(5)), np.zeros((5, len(DISEASES))))
+    with assert_refused(ConfigError, "too few patients", site="site"):
+        deal_patients(table, 6, 1, dirichlet=None, shards=1, quantity=None)
+    with assert_refused(ConfigError, "too few patients", site="site"):
+        deal_patients(table, 2, 1, dirichlet=1.0, shards=None, quantity=None, least=4)
 
 
 @given(tables(), st.integers(1, 8), st.integers(0, 9), st.sampled_from(["alike", "unlike"]))

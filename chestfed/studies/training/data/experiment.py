@@ -267,8 +267,8 @@ def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
     """Make sure that what `load_images` decodes has room."""
     preprocess, needed = experiments[0].pipeline.preprocess, Counter[Path]()
     for table, _ in _unite(experiments).values():
-        folder = find_cache(cache_root, table.name, table.root)
-        needed[folder] += lacking_bytes(table, cache_root, preprocess)
+        folder = find_cache(cache_root, table.cache_name, table.root)
+        needed[folder] += lacking_bytes(table.as_cached(), cache_root, preprocess)
     for folder, size in needed.items():
         if not folder.is_dir():  # a complete one may be there to read only
             check_folder(folder, "--cache")
@@ -310,7 +310,7 @@ def load_images(
     for name, (table, place) in _unite(experiments).items():
         report = reporters.bind("decoding", name)
         filled = fill_cache(
-            table, cache_root, first.pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report
+            table.as_cached(), cache_root, first.pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report
         )
         images[name], places[name] = filled, place
         if filled.quarantined:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,13 @@ from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError, nearest
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.sites import load_site_config, open_site
-from chestfed.data.sites.partition import cut_into_clients, hold_out, permute_table_labels
+from chestfed.data.sites.partition import (
+    cut_into_clients,
+    deal_evenly,
+    deal_patients,
+    hold_out,
+    permute_table_labels,
+)
 from chestfed.data.sites.stats import people, site_facts
 from chestfed.data.sites.table import SiteTable
 from chestfed.results.evaluation.protocols import list_views
@@ -188,11 +195,12 @@ def open_splits(
             )
         placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         table = open_site(placed, data_root)
-        for split, opened in sites.items():
-            of_split = pipeline.model_copy(update={"split": split})
-            site, test_rows = _assign_roles(table, entry, of_split, target=target_first and not opened)
-            training, test = (table.with_frame(table.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
-            opened.append(replace(site, facts=site_facts(placed, table, training, test)))
+        for part, of_part in _divide(table, entry, pipeline.seed):
+            for split, opened in sites.items():
+                of_split = pipeline.model_copy(update={"split": split})
+                site, test_rows = _assign_roles(part, of_part, of_split, target=target_first and not opened)
+                training, test = (part.with_frame(part.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
+                opened.append(replace(site, entry=entry, facts=site_facts(placed, part, training, test)))
     for opened in sites.values():
         _check_clients(opened, pipeline.diseases)
     return {split: tuple(opened) for split, opened in sites.items()}
@@ -250,7 +258,8 @@ def client_tables(
     table: SiteTable, entry: SiteEntry, seed: int, split: int, *, target: bool
 ) -> list[tuple[str, SiteTable]]:
     """The training rows of each client of a site, by name, as a study with this seed and split cuts them."""
-    parts = _cut(table.name, _set_aside(table, entry, seed, split)[0], entry, seed, target=target)
+    whole = [(_set_aside(part, of_part, seed, split)[0], of_part) for part, of_part in _divide(table, entry, seed)]
+    parts = [cut for part, of_part in whole for cut in _cut(part.name, part, of_part, seed, target=target)]
     return [(name, table.with_frame(part.frame.drop(columns=_PLACE))) for name, part in parts]
 
 
@@ -265,6 +274,39 @@ def permute_labels(site: StudySite) -> StudySite:
         for column in columns:
             frame.iloc[places, frame.columns.get_loc(column)] = part.frame[column].to_numpy()  # type: ignore[index]
     return replace(site, table=site.table.with_frame(frame))
+
+
+def _divide(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[SiteTable, SiteEntry]]:
+    """The hospitals that `partition` makes of a site, each with its entry; without that key the site itself.
+
+    Training patients are dealt as the key says, those of other splits evenly.
+    """
+    how, count = entry.partition, entry.clients
+    if how is None:
+        return [(table, entry)]
+    fractions = [share for share in (entry.test_fraction, entry.validation_fraction) if share is not None]
+    least = max((math.ceil(1 / min(share, 1 - share)) + 2 for share in fractions), default=1)
+    owner, split = np.zeros(len(table.frame), np.int64), table.frame["split"].to_numpy()
+    for name in np.unique(split.astype(str)):
+        rows = np.flatnonzero(split == name)
+        part = table.with_frame(table.frame.iloc[rows].reset_index(drop=True))
+        dealt = deal_evenly(part, count, seed)
+        if name == "train":
+            dealt = deal_patients(part, count, seed, **how.model_dump(), least=least)
+        owner[rows] = dealt
+    alone = entry.model_copy(update={"clients": 1, "partition": None})
+    return [
+        (
+            replace(
+                table.with_frame(table.frame[owner == number].reset_index(drop=True)),
+                name=f"{table.name}-{number + 1}",
+                title=f"{table.title}, part {number + 1}",
+                part_of=table.name,
+            ),
+            alone,
+        )
+        for number in range(count)
+    ]
 
 
 def _set_aside(table: SiteTable, entry: SiteEntry, seed: int, split: int) -> tuple[SiteTable, SiteTable, SiteTable]:
