@@ -22,7 +22,9 @@ def draw() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(40, 2)), labels
 
 
-def equation_2(logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: np.ndarray) -> list[float]:
+def equation_2(
+    logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndarray, alpha: np.ndarray, margin: float = 1.0
+) -> list[float]:
     """The loss of each disease, image by image; 0 where nothing is labeled."""
     per_disease = []
     for j, p in enumerate(P):
@@ -32,7 +34,7 @@ def equation_2(logits: np.ndarray, labels: np.ndarray, a: np.ndarray, b: np.ndar
         terms = (
             (1 - p) * (h - a[j]) ** 2 * pos
             + p * (h - b[j]) ** 2 * neg
-            + 2 * (1 + alpha[j]) * (p * h * neg - (1 - p) * h * pos)
+            + 2 * (margin + alpha[j]) * (p * h * neg - (1 - p) * h * pos)
             - p * (1 - p) * alpha[j] ** 2
         )
         per_disease.append(float(terms.mean()) if known.any() else 0.0)
@@ -48,6 +50,55 @@ def _equals_equation_2(module: ModuleType, logits: np.ndarray, labels: np.ndarra
         torch.from_numpy(alpha),
     )
     np.testing.assert_allclose(float(loss), np.mean(equation_2(logits, labels, a, b, alpha)), rtol=1e-12)
+
+
+def check_options_of_the_auc_loss_are_their_formulas(module: ModuleType) -> None:
+    """A margin, and a loss that is divided by p(1-p), alone and together, also with pairs within sites."""
+    logits, labels = draw()
+    a, b, alpha = np.array([0.7, 0.6]), np.array([0.3, 0.2]), np.array([0.4, -0.3])
+    p = torch.from_numpy(P)
+    for margin, normalize, pairs in itertools.product((0.3, 1.0, 1.7), (False, True), ("pooled", "within_site")):
+        options = module.AucOptions(margin=margin, normalize=normalize, pairs=pairs)
+        losses = np.array(equation_2(logits, labels, a, b, alpha, margin))
+        expected = np.mean(losses / (P * (1 - P) if normalize else 1))
+        objective = module.build(options, Population(p, p[None]))
+        extra, dual = torch.from_numpy(np.concatenate([a, b])), torch.from_numpy(alpha)
+        loss = objective.loss(torch.from_numpy(logits), torch.from_numpy(labels), extra, dual)
+        np.testing.assert_allclose(float(loss), expected, rtol=1e-12)
+
+
+def check_a_saddle_has_the_pairwise_loss_of_its_margin(module: ModuleType) -> None:
+    """The loss over all pairs, one by one; normalized it is that loss itself."""
+    logits, labels = draw()
+    labels = np.nan_to_num(labels)
+    h, p = 1 / (1 + np.exp(-logits)), labels.mean(axis=0)
+    for margin, normalized in itertools.product((0.3, 1.0, 1.7), (False, True)):
+        objective = module.AucMargin(torch.from_numpy(p), margin=margin, normalized=normalized)
+        expected, means = [], []
+        for j in range(2):
+            positives, negatives = h[labels[:, j] == 1, j], h[labels[:, j] == 0, j]
+            pairs = np.mean([(margin - up + down) ** 2 for up in positives for down in negatives])
+            expected.append((pairs - margin**2) * (1 if normalized else p[j] * (1 - p[j])))
+            means.append((positives.mean(), negatives.mean()))
+        extra = torch.from_numpy(np.array(means).T.flatten()).requires_grad_()
+        dual = (extra[2:] - extra[:2]).detach().requires_grad_()
+        loss = objective.loss(torch.from_numpy(logits), torch.from_numpy(labels), extra, dual)
+        np.testing.assert_allclose(float(loss.detach()), np.mean(expected), rtol=1e-12)
+        for slope in torch.autograd.grad(loss, [extra, dual]):
+            np.testing.assert_allclose(slope.numpy(), 0, atol=1e-13)
+        best = objective.best_dual(torch.sigmoid(torch.from_numpy(logits)), torch.from_numpy(labels), dual.detach())
+        np.testing.assert_allclose(best.numpy(), dual.detach().numpy(), atol=1e-13)
+
+
+def check_a_normalized_disease_without_pairs_is_finite(module: ModuleType) -> None:
+    logits, labels = (torch.from_numpy(part) for part in draw())
+    for p, value in ((0.0, 0.0), (1.0, 1.0)):
+        truth = torch.where(labels.isnan(), labels, torch.full_like(labels, value))
+        parts = [logits.clone(), torch.ones(4).double(), torch.ones(2).double()]
+        parts = [part.requires_grad_() for part in parts]
+        loss = module.AucMargin(torch.full((2,), p).double(), normalized=True).loss(parts[0], truth, *parts[1:])
+        assert loss == 0
+        assert all((slope == 0).all() for slope in torch.autograd.grad(loss, parts))
 
 
 def check_auc_margin_is_equation_2_image_by_image(module: ModuleType) -> None:
@@ -195,6 +246,9 @@ CHECKS: dict[str, list[Callable[[ModuleType], None]]] = {
         check_a_disease_without_labels_counts_in_the_mean_over_diseases,
         check_the_best_alpha_of_a_disease_without_pairs_is_unknown,
         check_all_batches_make_the_auc_loss_of_the_whole,
+        check_options_of_the_auc_loss_are_their_formulas,
+        check_a_saddle_has_the_pairwise_loss_of_its_margin,
+        check_a_normalized_disease_without_pairs_is_finite,
     ],
     "cross_entropy": [
         check_cross_entropy_masks_what_is_missing,
@@ -209,8 +263,28 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "auc_margin": {
         "p and 1-p are swapped at the positives": ("on_positives = (1 - p) *", "on_positives = p *"),
         "a and b are swapped": ("a, b = self", "b, a = self"),
-        "alpha has the wrong sign": ("(scores - a) ** 2 - 2 * (1 + dual)", "(scores - a) ** 2 - 2 * (1 - dual)"),
-        "the margin is forgotten": ("(scores - b) ** 2 + 2 * (1 + dual)", "(scores - b) ** 2 + 2 * dual"),
+        "alpha has the wrong sign": (
+            "(scores - a) ** 2 - 2 * (self.margin + dual)",
+            "(scores - a) ** 2 - 2 * (self.margin - dual)",
+        ),
+        "the margin is forgotten": ("(scores - b) ** 2 + 2 * (self.margin + dual)", "(scores - b) ** 2 + 2 * dual"),
+        "positives have a margin of one": ("- 2 * (self.margin + dual)", "- 2 * (1 + dual)"),
+        "negatives have a margin of one": ("+ 2 * (self.margin + dual)", "+ 2 * (1 + dual)"),
+        "the margin scales alpha": ("+ 2 * (self.margin + dual)", "+ 2 * self.margin * (1 + dual)"),
+        "the margin is squared": ("- 2 * (self.margin + dual)", "- 2 * (self.margin**2 + dual)"),
+        "nothing is normalized": ("if self.normalized:", "if False:"),
+        "all losses are normalized": ("if self.normalized:", "if True:"),
+        "normalized by p": ("(p < 1), p * (1 - p), 1.0)", "(p < 1), p, 1.0)"),
+        "normalized without alpha's term": (
+            "terms = terms / torch.where((p > 0) & (p < 1), p * (1 - p), 1.0)",
+            "terms = (terms + p * (1 - p) * dual**2) / torch.where((p > 0) & (p < 1), p * (1 - p), 1.0) - dual**2 / 2",
+        ),
+        "normalized at p = 0": ("terms / torch.where((p > 0) & (p < 1)", "terms / torch.where((p < 1)"),
+        "normalized at p = 1": ("terms / torch.where((p > 0) & (p < 1)", "terms / torch.where((p > 0)"),
+        "sites have no margin of their own": ("more = (options.margin,", "more = (1.0,"),
+        "sites are not normalized": ("more = (options.margin, options.normalize)", "more = (options.margin, False)"),
+        "pooled pairs have no margin of their own": ("margin=options.margin, ", ""),
+        "pooled pairs are not normalized": (", normalized=options.normalize)", ")"),
         "alpha's curvature is forgotten": ("- p * (1 - p) * dual**2", "+ 0 * dual"),
         "alpha's curvature is doubled": ("- p * (1 - p) * dual**2", "- 2 * p * (1 - p) * dual**2"),
         "missing labels stay in the divisor": (

@@ -14,6 +14,7 @@ from tests import leaves
 from tests.invariants import (
     averaging_checks,
     codasca_checks,
+    dual_step_checks,
     engine_checks,
     method_checks,
     minimizers_checks,
@@ -26,6 +27,7 @@ Check = Callable[[ModuleType], None]
 
 _CHECKS: dict[str, list[Check]] = {
     "algorithms.codasca": codasca_checks.CHECKS,
+    "algorithms.declaration": dual_step_checks.CHECKS,
     **{f"algorithms.{name}": checks for name, checks in averaging_checks.CHECKS.items()},
     **{f"algorithms.{name}": checks for name, checks in minimizers_checks.CHECKS.items()},
     **method_checks.CHECKS,
@@ -36,6 +38,7 @@ _CHECKS: dict[str, list[Check]] = {
 
 _MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     "algorithms.codasca": CODASCA_MUTANTS,
+    "algorithms.declaration": dual_step_checks.MUTANTS,
     **{f"algorithms.{name}": mutants for name, mutants in averaging_checks.MUTANTS.items()},
     **{f"algorithms.{name}": mutants for name, mutants in minimizers_checks.MUTANTS.items()},
     **method_checks.MUTANTS,

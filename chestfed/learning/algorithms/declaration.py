@@ -80,6 +80,8 @@ class Setting:
         Of training: for random draws of the server. A client draws from `gradients.stream`.
     shared
         Shape of what the server sends for the objective, see `Objective.shared_shape`.
+    normalized
+        Whether the objective divides each disease's loss by p(1-p).
     """
 
     window: int
@@ -93,6 +95,7 @@ class Setting:
     groups: Groups = field(default_factory=UnknownGroups)
     seed: int = 0
     shared: tuple[int, ...] = (0,)
+    normalized: bool = False
 
 
 def _no_steps(options: object) -> Sequence[Any]:
@@ -263,7 +266,8 @@ class MinMaxOptions(Options):
     dual_step: Literal["gradient", "preconditioned"] = Field(
         "gradient",
         description="gradient: alpha follows its gradient; preconditioned: the step is divided by p(1-p)/J, the "
-        "curvature of each disease's alpha, so that rare diseases move as fast as common ones",
+        "curvature of each disease's alpha (with a normalized objective by 1/J), so that rare diseases move as fast as "
+        "common ones",
     )
 
     def dual_step_size(self, setting: Setting) -> float | Tensor:
@@ -273,7 +277,10 @@ class MinMaxOptions(Options):
             return dual_lr
         assert setting.positive_ratio is not None
         p = setting.positive_ratio
-        curvature = (p * (1 - p) / p.shape[-1]).flatten()
+        curvature = p * (1 - p)
+        if setting.normalized:
+            curvature = (curvature > 0).to(p)
+        curvature = (curvature / p.shape[-1]).flatten()
         return dual_lr / torch.where(curvature > 0, curvature, 1.0)
 
 

@@ -89,6 +89,11 @@ def count_shared(objective: object) -> int:
     return prod(shape_shared(objective))
 
 
+def is_normalized(objective: object) -> bool:
+    """Whether each disease's loss is divided by p(1-p), so that the curvature of its dual variable is not p(1-p)."""
+    return bool(getattr(objective, "normalized", False))
+
+
 def count_remembered(objective: object) -> int:
     """The numbers that a `Sampled` objective remembers of each row; 0 of another."""
     return objective.memory_size if isinstance(objective, Sampled) else 0

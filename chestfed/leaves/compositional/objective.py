@@ -42,6 +42,11 @@ class CompositionalAuc(Objective):
     def gradient_scale(self) -> float:
         return self.outer.gradient_scale
 
+    @property
+    def normalized(self) -> bool:
+        """That of the outer loss."""
+        return bool(getattr(self.outer, "normalized", False))
+
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         """The outer loss f, on logits of the network at g(x)."""
         return self.outer.loss(logits, labels, extra, dual)

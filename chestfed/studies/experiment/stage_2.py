@@ -250,7 +250,8 @@ class Federated(Steps):
     def build_rule(self, number: int, p: Tensor, clients: int, layout: Layout | None = None, **more: Any) -> Any:
         """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or what the layout runs.
 
-        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, shared, seed, window.
+        `p` is that of `ratio_of_duals`; `more` are further fields of `Setting`: client, groups, shared, normalized,
+        seed, window.
         """
         stage = self.schedule[number]
         setting = Setting(

@@ -32,6 +32,7 @@ from chestfed.learning.objectives.declaration import (
     ServerEstimate,
     count_remembered,
     count_shared,
+    is_normalized,
     shape_shared,
 )
 from chestfed.studies.experiment.device import Machine
@@ -148,7 +149,7 @@ class Federation:
         ratio = ratio_of_duals(objective, self.population)
         client = None if number is None else ClientInfo(number, self.rows[number], self.weights[number])
         more: dict[str, Any] = {"client": client, "groups": self.groups, "seed": self.seed}
-        more |= {"shared": shape_shared(objective)}
+        more |= {"shared": shape_shared(objective), "normalized": is_normalized(objective)}
         more |= {"window": steps} if steps else {}
         return self.settings.build_rule(min(stage, last), ratio, len(self.names), self.layout, **more)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.autograd.functional import hessian, jacobian
 
 from chestfed.learning.objectives.auc_margin import AucMargin
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
@@ -232,3 +235,39 @@ def test_site_loss_uses_its_own_variables() -> None:
     best = objective.best_dual(*both, dual)
     assert torch.equal(best[3:], alone.best_dual(*both, dual[3:]))
     assert best[:3].isnan().all()
+
+
+def find_saddle(p: float, **options: object) -> torch.Tensor:
+    """(w, a, b, alpha) at which all slopes of the clients' mean loss of linear scores are 0, by one linear solve."""
+    rng = np.random.default_rng(7)
+    parts = []
+    for weight, n, share in ((0.5, 60, p / 2), (0.2, 40, 2 * p), (0.3, 50, p)):
+        labels = (np.arange(n) < max(1, round(share * n))).astype(float)[:, None]
+        inputs = rng.normal(size=(n, 4)) + 0.5 * labels * np.arange(4)
+        parts.append((weight, torch.from_numpy(inputs), torch.from_numpy(labels)))
+    ratio = torch.tensor([sum(weight * float(labels.mean()) for weight, _, labels in parts)], dtype=torch.float64)
+    objective = AucMargin(ratio, **options)  # type: ignore[arg-type]
+
+    def loss(point: torch.Tensor) -> torch.Tensor:
+        terms = [
+            weight * objective.loss_of_scores(inputs @ point[:4, None], labels, point[4:6], point[6:])
+            for weight, inputs, labels in parts
+        ]
+        return torch.stack(terms).sum()
+
+    origin = torch.zeros(7, dtype=torch.float64)
+    slopes, curvature = (make(loss, origin) for make in (jacobian, hessian))
+    return torch.linalg.solve(curvature, -slopes)
+
+
+@given(st.floats(0.01, 0.45))
+def test_normalized_minimizer_is_the_same(p: float) -> None:
+    plain, normalized = find_saddle(p), find_saddle(p, normalized=True)
+    assert plain[:4].abs().max() > 1e-3
+    assert AucMargin(torch.tensor([p]), normalized=True).gradient_scale == 1
+    torch.testing.assert_close(normalized, plain, rtol=1e-8, atol=1e-10)
+
+
+@given(st.floats(0.02, 0.45), st.floats(0.1, 2.0))
+def test_margin_scales_linear_scores(p: float, margin: float) -> None:
+    torch.testing.assert_close(find_saddle(p, margin=margin), margin * find_saddle(p), rtol=1e-8, atol=1e-10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import FlatModule
+from chestfed.learning.objectives.declaration import is_normalized
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.stage_2 import Federated
@@ -29,10 +31,10 @@ CPU = torch.device("cpu")
 RATIOS = np.array([[1 / 3, 0.25, 0.0], [0.5, np.nan, 0.0]])
 
 
-def federate(algorithm: str, objective: object = None, share: float = 0.5) -> Federation:
+def federate(algorithm: str, objective: object = None, options: object = None, share: float = 0.5) -> Federation:
     pipeline = make_pipeline(algorithm)
     settings = Federated.model_validate(
-        {"algorithm": algorithm, "objective": objective, "batch_size": 8, "sampling": {"positives": share}}
+        {"algorithm": options or algorithm, "objective": objective, "batch_size": 8, "sampling": {"positives": share}}
     )
     pipeline = pipeline.model_copy(
         update={"federated": settings, "runtime": pipeline.runtime.model_copy(update={"dtype": "float64"})}
@@ -86,6 +88,7 @@ def test_batch_of_one_class_is_refused(share: float, size: int) -> None:
 def test_default_is_in_no_identity() -> None:
     assert "sampling" not in identity(make_pipeline("codasca"))["federated"]
     assert identity(make_pipeline("codasca", BY_CLASS))["federated"]["sampling"] == HALF
+    assert not {"normalize", "margin"} & identity(make_pipeline("codasca"))["federated"]["objective"].keys()
 
 
 def test_population_is_that_of_the_batches() -> None:
@@ -153,6 +156,18 @@ def test_cross_entropy_is_that_of_even_classes() -> None:
     assert mean_loss(federation, blank, blank, 24).item() == pytest.approx(expected, abs=1e-12)
     weighted = federate("fedavg", {"name": "cross_entropy", "weights": "balanced"})
     assert mean_loss(weighted, blank, blank, 24).item() == pytest.approx(expected, abs=1e-12)
+
+
+def test_normalized_step_knows_its_curvature() -> None:
+    options = {"name": "coda_plus", "dual_step": "preconditioned", "dual_lr": 0.2}
+    for objective, curvature in (("auc", 0.25 / 3), ({"name": "auc", "normalize": True}, 1 / 3)):
+        step = federate("coda_plus", objective, options).rule(0).dual_lr
+        assert step.tolist() == pytest.approx([0.2 / curvature, 0.2 / curvature, 0.2])  # nobody has the third
+    compositional = {"name": "compositional_auc", "normalize": True}
+    pipeline = make_pipeline("local_scgdam", f"methods.*.objective={json.dumps(compositional)}")
+    labeled = torch.ones(2, 1).double()
+    federation = Federation.of(pipeline, {"c0": 4, "c1": 4}, np.array([[0.5], [0.25]]), labeled, CPU)
+    assert is_normalized(federation.objective())
 
 
 def test_clients_draw_by_class() -> None:
