@@ -54,6 +54,9 @@ def make_participant_sampler(
     count = settings.taking_part(clients)
     if count == clients:
         return None
+    if settings.participation == "cyclic":
+        before = sum(part.rounds for part in settings.schedule[:stage])
+        return lambda number: [(before + number) * count % clients + place for place in range(count)]
     return lambda number: sorted(
         numpy_stream(seed, "participants", stage, number).choice(clients, count, replace=False).tolist()
     )
@@ -125,6 +128,11 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
     steps = settings.local_steps
     if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
         yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
+    if settings.participation == "cyclic" and k % settings.taking_part(k):
+        yield (
+            f"federated.participation: cyclic: {k} clients are not whole groups of {settings.clients_per_round}; "
+            "change clients_per_round or k"
+        )
     yield from settings.exchange().problems(settings.taking_part(k), buffers)
     for number in range(len(settings.schedule)):
         try:

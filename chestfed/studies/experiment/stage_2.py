@@ -99,6 +99,12 @@ class Federated(Steps):
         description="number of clients drawn for each round [S]; null: all. Not for algorithms that need all clients "
         "in every round, such as codasca_minimal",
     )
+    participation: Annotated[Literal["drawn", "cyclic"], AddedLater()] = Field(
+        "drawn",
+        description="which clients_per_round. drawn: at random for each round; cyclic: the clients in the order of "
+        "addition form groups of that size, which take part one after the other in a fixed, repeating schedule over "
+        "all stages (Vangapally et al., TMLR 2026)",
+    )
     local_steps: LocalSteps | None = Field(
         None, description="local steps per round where clients differ; null: `window` everywhere"
     )
@@ -168,6 +174,8 @@ class Federated(Steps):
             )
         check_demands(self)
         check_sampling(self)
+        if self.participation == "cyclic" and self.clients_per_round is None:
+            raise ValueError("participation: cyclic needs clients_per_round, the size of a group")
         if self.total_steps is not None and "stages" in self.model_fields_set:
             raise ValueError("stages: no effect beside total_steps; remove one")
         if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
