@@ -1,4 +1,4 @@
-"""The page's table of AUCs by sex, age and view, from the groups that a study stores beside its scores."""
+"""The page's table of AUCs by sex, age, view and named groups, from those that a study stores beside its scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining.groups import find_gap
 from chestfed.results.evaluation.labeled import Scored
-from chestfed.results.evaluation.summary import FEW, Values, age_bands, estimate_groups
+from chestfed.results.evaluation.summary import FEW, PAIRS, WITHIN, Values, age_bands, estimate_groups
 from chestfed.results.tables.files import scored_frame
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number, pair, signed
 from chestfed.results.tables.run_folder import RunFolder
@@ -37,18 +37,21 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
     rows: Rows = []
     groups: dict[str, np.ndarray] = {}
     found: dict[tuple[str, str], Interval | None] = {}
-    for name, group, members, estimates in estimate_groups(scored, values, how):
-        groups[f"{name} {group}"] = members
-        found |= {(f"{name} {group}", estimate.disease): estimate.interval for estimate in estimates}
-        patients, images = predictions.loc[members, "patient"].nunique(), int(members.sum())
-        over = sum(estimate.in_mean for estimate in estimates[:-1])
-        cells = (_make_cell(estimate, over) for estimate in drop_single_mean(estimates))
-        rows.append((f"{name} {group}", (Cell(f"{images:,}", (f"{patients:,} patients",)), *cells)))
+    for part in estimate_groups(scored, values, how):
+        if part.group != WITHIN:
+            groups[part.head] = part.rows
+            found |= {(part.head, estimate.disease): estimate.interval for estimate in part.estimates}
+        patients, images = predictions.loc[part.rows, "patient"].nunique(), int(part.rows.sum())
+        over = sum(estimate.in_mean for estimate in part.estimates[:-1])
+        shown = drop_single_mean(part.estimates)
+        cells = (_make_cell(estimate, over, part.all_pairs.get(estimate.disease)) for estimate in shown)
+        rows.append((part.head, (Cell(f"{images:,}", (f"{patients:,} patients",)), *cells)))
     heads = ("group", "images", *(format_title(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
         f"patients ({how.method}), n+ and n−. "
-        f"{FEW[0].upper()}{FEW[1:]}{_describe_gaps(scored, groups, found)}"
+        f"{FEW[0].upper()}{FEW[1:]}.{f' {PAIRS[0].upper()}{PAIRS[1:]}.' * (len(rows) > len(groups))}"
+        f"{_describe_gaps(scored, groups, found)}"
     )
     return make_grid("subgroups", caption, heads, rows)
 
@@ -71,12 +74,13 @@ def _describe_gaps(
             best = f"{gap.best} {number(gap.best_auc)}"
             apart = f"{signed(gap.gap)} {pair(gap.gap_interval, 3, signed)}"
             texts.append(f"{format_title(column.disease)}: worst {worst}, best {best}, gap {apart}")
-    return f". Groups apart, which some are by chance; gaps with 95% by bootstrap: {'; '.join(texts)}" if texts else ""
+    return f" Groups apart, which some are by chance; gaps with 95% by bootstrap: {'; '.join(texts)}" if texts else ""
 
 
-def _make_cell(estimate: Estimate, over: int) -> Cell:
+def _make_cell(estimate: Estimate, over: int, all_pairs: float | None) -> Cell:
     if estimate.value is None:
         return Cell("-", (f"over {over}" if estimate.disease == "mean" else estimate.reason,))
     few = ", few" * (not estimate.in_mean)
     counts = f"over {over}" if estimate.disease == "mean" else f"{estimate.positives:,} / {estimate.negatives:,}{few}"
-    return Cell(number(estimate.value), tuple(filter(None, (pair(estimate.interval), counts))))
+    plain = "" if all_pairs is None else f"all pairs {number(all_pairs)}"
+    return Cell(number(estimate.value), tuple(filter(None, (pair(estimate.interval), counts, plain))))

@@ -38,7 +38,19 @@ _COUNTS = (
     *("k", "window", "seed", "left_out", "seeds_reference", "seeds_model", "seeds_needed"),
 )
 _NUMBERS = (
-    *("value", "auc", "low", "high", "sd", "paper_auc", "mean_score", "observed_rate", "auc_reference", "auc_model"),
+    *(
+        "value",
+        "auc",
+        "auc_all_pairs",
+        "low",
+        "high",
+        "sd",
+        "paper_auc",
+        "mean_score",
+        "observed_rate",
+        "auc_reference",
+        "auc_model",
+    ),
     *("difference", "p", "p_holm", "seed_sd_reference", "seed_sd_model", "detectable"),
 )
 #: Columns of tidy frames -> what they hold: also where some, or all, are not defined.
@@ -87,11 +99,22 @@ class Estimate:
 
 
 def compute_auc(column: Column) -> float | None:
-    """Area under the ROC curve; ties count one half. With hospitals the mean of their own areas (`Column.parts`)."""
+    """Area under the ROC curve; ties count one half. With hospitals the mean of their own areas (`Column.parts`).
+
+    With strata the share of concordant pairs among those of one stratum.
+    """
+    areas = [_compute_area(part) for part in column.parts()]
+    return float(np.mean(areas)) if areas else None
+
+
+def _compute_area(part: Column) -> float:
     from sklearn.metrics import auc, roc_curve  # as roc_auc_score, without its checks, which double the time
 
-    areas = [float(auc(*roc_curve(part.positive, part.score)[:2])) for part in column.parts()]
-    return float(np.mean(areas)) if areas else None
+    if part.stratum is None:
+        return float(auc(*roc_curve(part.positive, part.score)[:2]))
+    strata = [replace(part.take(part.stratum == code), stratum=None) for code in np.unique(part.stratum)]
+    pairs = [stratum.positives * stratum.negatives for stratum in strata]
+    return float(np.average([_compute_area(stratum) for stratum in strata], weights=pairs))
 
 
 def average_roc(column: Column) -> tuple[np.ndarray, np.ndarray]:
@@ -138,13 +161,16 @@ def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = N
     """The AUC of each disease, and at last their mean, with 95% intervals.
 
     The mean is over those that count (`find_counted`), or over the given ones of them, bool `[J]`. Raises `ValueError`
-    as `Scored.columns`.
+    as `Scored.columns`. With strata the intervals are Obuchowski's, whatever the method.
     """
     columns = scored.columns()
+    how = how if scored.strata is None else replace(how, method="obuchowski")
     aucs = [compute_auc(column) for column in columns]
     counted = find_counted(scored.labels, scored.patients) & (True if counted is None else counted)
     mean = mean_of(value for value, counts in zip(aucs, counted, strict=True) if counts)
-    contrast = Contrast(scored.scores[None], scored.labels, scored.patients, how, 0, scored.hospitals, counted)
+    contrast = Contrast(
+        scored.scores[None], scored.labels, scored.patients, how, 0, scored.hospitals, counted, strata=scored.strata
+    )
     *each, of_mean = contrast.bounds([*aucs, mean])
     estimates = [
         Estimate(

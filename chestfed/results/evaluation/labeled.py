@@ -25,6 +25,7 @@ class Column:
     patient: np.ndarray  #: `[m]`, any values that identify a patient
     missing: int  #: n - m, the images without a label for this disease
     hospital: np.ndarray | None = None  #: `[m]`; the AUC is the mean of the hospitals' own. None: one AUC over all
+    stratum: np.ndarray | None = None  #: int `[m]`; pairs are of images of one stratum. None: of any two images
 
     @property
     def positives(self) -> int:
@@ -55,6 +56,8 @@ class Column:
     def reason(self) -> str:
         """Why there is no pair of a positive and a negative image; empty if there is one."""
         if self.positives == 0:
+            if self.stratum is not None:
+                return "no group has images of both classes"
             return "no positive image" if self.negatives else "no labeled image"
         if self.negatives == 0:
             return "no negative image"
@@ -66,9 +69,14 @@ class Column:
             return [self] if self.positives and self.negatives else []
         parts = []
         for name in pd.unique(self.hospital):
-            rows = self.hospital == name
-            parts += Column(self.disease, self.score[rows], self.positive[rows], self.patient[rows], 0).parts()
+            part = self.take(self.hospital == name)
+            parts += [part] if part.positives and part.negatives else []
         return parts
+
+    def take(self, rows: np.ndarray) -> Column:
+        """The images of some rows, bool `[m]`, of no hospital."""
+        stratum = None if self.stratum is None else self.stratum[rows]
+        return Column(self.disease, self.score[rows], self.positive[rows], self.patient[rows], 0, None, stratum)
 
 
 @dataclass(frozen=True)
@@ -86,6 +94,7 @@ class Scored:
     split: int = 0  #: number of the split of patients
     #: Test patients per training patient, where other splits train on those that this one tests.
     reuse: float = 0.0
+    strata: np.ndarray | None = None  #: int `[n]`, of `pair_within`; None: pairs are of any two images
 
     def columns(self) -> list[Column]:
         """The labeled images of each disease.
@@ -111,15 +120,32 @@ class Scored:
         if np.isnan(score).any():
             raise ValueError(f"scores of {disease} contain NaN")
         hospital = None if self.hospitals is None else np.asarray(self.hospitals)[rows]
-        missing = len(self.labels) - len(rows)
-        return Column(disease, score, label == 1, np.asarray(self.patients)[rows], missing, hospital)
+        stratum, missing = None if self.strata is None else self.strata[rows], len(self.labels) - len(rows)
+        return Column(disease, score, label == 1, np.asarray(self.patients)[rows], missing, hospital, stratum)
 
     def where(self, rows: np.ndarray) -> Scored:
         """These rows alone, bool `[n]`."""
         parts = {"scores": self.scores, "labels": self.labels, "patients": self.patients}
         if self.hospitals is not None:
             parts["hospitals"] = self.hospitals
+        if self.strata is not None:
+            parts["strata"] = self.strata
         return replace(self, **{name: values[rows] for name, values in parts.items()})
+
+    def pair_within(self, values: Sequence[object] | np.ndarray | pd.Series | pd.Categorical) -> Scored:
+        """With pairs of images of one value alone, of `[n]` values such as views; the AUC is their concordant share.
+
+        A label becomes missing where an image has no value, or where no image of the same value (and hospital) has the
+        other label: it is in no pair.
+        """
+        strata = pd.factorize(pd.Series(values))[0]
+        hospitals = np.zeros(len(strata), int) if self.hospitals is None else number_names(self.hospitals)
+        cells = np.where(strata < 0, -1, hospitals * (strata.max(initial=0) + 1) + strata)
+        labels = self.labels.copy()
+        for column in labels.T:
+            both = np.intersect1d(cells[column == 0], cells[column == 1])
+            column[(cells < 0) | ~np.isin(cells, both)] = np.nan
+        return replace(self, labels=labels, strata=strata)
 
 
 def group_splits(runs: Sequence[Scored]) -> dict[int, list[Scored]]:

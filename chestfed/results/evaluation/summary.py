@@ -7,7 +7,7 @@ where a pair of classes is needed, and the reason; a mean says over how many dis
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import pandas as pd
 
 from chestfed.results.evaluation import metrics
 from chestfed.results.evaluation.calibration import NO_PROBABILITIES, calibration, reliability
-from chestfed.results.evaluation.estimates import Estimate, auc_estimates, mean_of, tidy
+from chestfed.results.evaluation.estimates import Estimate, auc_estimates, auc_per_disease, mean_of, tidy
 from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.results.evaluation.intervals.interval import Interval, logit_interval
@@ -45,13 +45,20 @@ MAIN = (
 _BRIER_PARTS = ("reliability", "resolution", "uncertainty", "within_bins")
 #: Columns that say what a number is over, and those that stand behind it.
 _OVER = ("disease", "n", "positives", "negatives", "missing", "positive_patients", "negative_patients", "in_mean")
+_OF_GROUP = ("column", "group", "group_n")
 _ENDS = ("low", "high", "over_diseases", "reason")
 #: Name of the group of images without a value of a subgroup's column.
 MISSING = "missing"
-#: Remark in tables of groups on a disease with few patients.
+#: Name of the row of a column whose pairs of images are of one group alone.
+WITHIN = "within"
+#: Remarks in tables of groups: on a disease with few patients, and on pairs within groups.
 FEW = (
     f"few: in this group, or another one of its column, fewer than {LEAST_PATIENTS} patients have the disease or are "
-    "without it; all means of a column are over the same diseases, the others"
+    "without it; all means of a column's groups are over the same diseases, the others"
+)
+PAIRS = (
+    "within: share of concordant pairs among those whose two images are of one group (obuchowski), below it the AUC "
+    "over all pairs; where that is higher, the rest comes from telling the groups apart"
 )
 
 
@@ -67,7 +74,7 @@ class Summary:
     #: One row per disease and number, then one per mean: what it is over, `metric`, `value`, `low`, `high`, `reason`.
     #: Parts of the operating points and of the Brier score follow those of `MAIN`.
     metrics: pd.DataFrame
-    #: One row per `column`, `group` and disease, and per group's mean: the AUC. Empty without columns.
+    #: One row per `column`, `group` (or `WITHIN`) and disease, and per group's mean: the AUC. Empty without columns.
     subgroups: pd.DataFrame
     reliability: pd.DataFrame  #: one row per point of each disease's reliability curve
 
@@ -122,7 +129,7 @@ def summarize(
         how,
         tuple(scored.diseases),
         tidy(rows, [*_OVER, "metric", "value", *_ENDS], head),
-        tidy(_subgroups(scored, columns or {}, how), ["column", "group", "group_n", *_OVER, "auc", *_ENDS], head),
+        tidy(_subgroups(scored, columns or {}, how), [*_OF_GROUP, *_OVER, "auc", *_ENDS, "auc_all_pairs"], head),
         tidy(points, [*_OVER, "mean_score", "observed_rate", "count"], head),
     )
 
@@ -139,6 +146,28 @@ def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
     if by_image:
         columns["view"] = rows["view"].cat.remove_unused_categories().array
     return columns.dropna(axis="columns", how="all")
+
+
+@dataclass(frozen=True)
+class GroupAucs:
+    """AUCs of one group of a column, or over the pairs within its groups."""
+
+    column: str
+    group: str  #: a value, `MISSING`, or `WITHIN`
+    rows: np.ndarray  #: bool `[n]`: the images of the group, or those that are in a pair
+    estimates: tuple[Estimate, ...]  #: of each disease, and of their mean
+    #: Of `WITHIN`: the AUC over all pairs, and as `mean` its mean over the diseases of the mean within.
+    all_pairs: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """Head of its line in tables."""
+        return name_group(self.column, self.group)
+
+
+def name_group(column: str, group: str) -> str:
+    """Head of a group's line in tables."""
+    return f"{WITHIN} {column}" if group == WITHIN else f"{column} {group}"
 
 
 def list_groups(columns: Mapping[str, Values], images: int) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -191,7 +220,7 @@ def _metrics(
     for metric in MAIN[6:]:
         yield row(metric, getattr(calibrated, metric, None), None, "" if calibrated else nothing or NO_PROBABILITIES)
     for name, point in points.items():
-        for part in (field.name for field in fields(OperatingPoint)):
+        for part in (part.name for part in fields(OperatingPoint)):
             yield row(f"{name}.{part}", getattr(point, part, None), None, "" if point else nothing)
     for part in _BRIER_PARTS:
         yield row(
@@ -199,35 +228,45 @@ def _metrics(
         )
 
 
-def estimate_groups(
-    scored: Scored, columns: Mapping[str, Values], how: Intervals
-) -> Iterator[tuple[str, str, np.ndarray, tuple[Estimate, ...]]]:
-    """Each value of each column with its rows, bool `[n]`, and its AUCs; a large group gets fewer resamples.
+def estimate_groups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[GroupAucs]:
+    """Each value of each column with its AUCs; a large group gets fewer resamples.
+
+    The last of a column with several values is `WITHIN`: the AUCs over pairs of images of one value, with the images
+    that are in a pair. An image without a value is in none.
 
     The means of a column's groups are over the same diseases, so that they can be compared: those that count in every
     group where any does (`find_counted`).
 
     A subgroup's AUC compares its positives with its own negatives only. So a difference between subgroups can come from
     how hard their negatives are as much as from the model, and a score that is shifted as a whole in one subgroup is
-    not seen at all.
+    not seen at all. `WITHIN` compares as they do, and its difference from the AUC over all pairs is what the model gets
+    from telling the groups apart.
     """
     every = list(list_groups(columns, len(scored.labels)))
-    for name in columns:
+    for name, values in columns.items():
         groups = [(group, rows) for column, group, rows in every if column == name]
         counted = [find_counted(scored.labels[rows], scored.patients[rows]) for _, rows in groups]
         common = np.all([part for part in counted if part.any()], axis=0)
         for group, rows in groups:
             enough = replace(how, resamples=enough_resamples(how.resamples, int(rows.sum())))
-            yield name, group, rows, auc_estimates(scored.where(rows), enough, common)
+            yield GroupAucs(name, group, rows, auc_estimates(scored.where(rows), enough, common))
+        paired = scored.pair_within(values)
+        in_pair = ~np.isnan(paired.labels).all(axis=1)
+        if len(groups) > 1 and in_pair.any():
+            within, plain = auc_estimates(paired, how), auc_per_disease(scored)
+            mean = mean_of(plain[estimate.disease] for estimate in within[:-1] if estimate.in_mean)
+            yield GroupAucs(name, WITHIN, in_pair, within, {**plain, "mean": mean})
 
 
 def _subgroups(scored: Scored, columns: Mapping[str, Values], how: Intervals) -> Iterator[dict[str, Any]]:
-    for name, group, rows, estimates in estimate_groups(scored, columns, how):
-        images, defined = int(rows.sum()), sum(estimate.in_mean for estimate in estimates[:-1])
-        for estimate in estimates:
+    for group in estimate_groups(scored, columns, how):
+        images, defined = int(group.rows.sum()), sum(estimate.in_mean for estimate in group.estimates[:-1])
+        head = {"column": group.column, "group": group.group, "group_n": images}
+        for estimate in group.estimates:
             n = {"n": images, "over_diseases": defined} if estimate.disease == "mean" else {"n": estimate.images}
             none = {} if defined or estimate.disease != "mean" else {"reason": NO_DISEASE_COUNTS}
-            yield {"column": name, "group": group, "group_n": images, **estimate.record("auc"), **n, **none}
+            pairs = {"auc_all_pairs": group.all_pairs.get(estimate.disease)}
+            yield {**head, **estimate.record("auc"), **n, **none, **pairs}
 
 
 def _over(column: Column) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from chestfed.results.evaluation.intervals.interval import OTHER_NUMBERS, Interv
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.results.evaluation.protocols import name_unit
-from chestfed.results.evaluation.summary import FEW, MAIN, Summary
+from chestfed.results.evaluation.summary import FEW, MAIN, PAIRS, WITHIN, Summary, name_group
 from chestfed.results.tables.grid import Cell, Grid, Line, number, pair, rich_table
 from chestfed.results.tables.predictions import write_predictions
 from chestfed.results.tables.run_folder import EVALUATION, PREDICTIONS
@@ -87,6 +87,7 @@ def render(evaluation: Evaluation) -> RenderableType:
         parts.append(Text("Not defined, and left out of the mean: " + "; ".join(nothing)))
     if len(summary.subgroups):
         caption = f"{summary.protocol}. AUC within the group, its interval as above, n+ / n-; {FEW}."
+        caption += f" {PAIRS[0].upper()}{PAIRS[1:]}." * bool((summary.subgroups["group"] == WITHIN).any())
         title = f"{evaluation.origin.short_mark}Subgroups"
         parts.append(rich_table(subgroup_grid(summary, f"n ({unit})"), title, caption))
     return Group(*parts, *(Text(note, style="yellow") for note in evaluation.notes))
@@ -123,8 +124,9 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
                 else f"{row['positives']} / {row['negatives']}{', few' * (not row['in_mean'])}"
             )
             cell = _cell(row, row["auc"])
-            cells.append(Cell(cell.text, (*cell.below, over)))
-        lines.append(Line(f"{column}: {group}", (Cell(str(rows["group_n"].iloc[0])), *cells)))
+            plain = () if pd.isna(row["auc_all_pairs"]) else (f"all pairs {number(row['auc_all_pairs'])}",)
+            cells.append(Cell(cell.text, (*cell.below, over, *plain)))
+        lines.append(Line(name_group(column, group), (Cell(str(rows["group_n"].iloc[0])), *cells)))
     diseases = (Cell(format_title(disease)) for disease in drop_single_mean((*summary.diseases, "mean")))
     return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
 

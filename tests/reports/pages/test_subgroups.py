@@ -42,7 +42,8 @@ def folder(tmp_path: Path, unchecked: None) -> Path:
 def test_group_has_auc_counts_and_interval(folder: Path) -> None:
     grid = make_subgroup_grid(RunFolder(folder), Intervals())
     assert grid is not None
-    assert [line.head for line in grid.lines] == ["sex F", "sex M", "sex missing", "age <40", "age >=80"]
+    heads = ["sex F", "sex M", "sex missing", "within sex", "age <40", "age >=80", "within age"]
+    assert [line.head for line in grid.lines] == heads
     frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
     women = frame[frame["group_sex"] == "F"]
     line = grid.lines[0]
@@ -72,6 +73,25 @@ def test_intervals_are_by_the_given_method(folder: Path) -> None:
         assert [cell.below[0] for cell in grid.lines[0].cells[1:]] == expected
         shown.add(tuple(expected))
     assert len(shown) == 2
+
+
+def test_within_groups_stands_over_all_pairs(folder: Path) -> None:
+    grid = make_subgroup_grid(RunFolder(folder), Intervals())
+    assert grid is not None
+    frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
+    line = next(line for line in grid.lines if line.head == "within sex")
+    assert int(line.cells[0].text) <= frame["group_sex"].notna().sum()
+    for name, cell in zip(NAMES, line.cells[1:], strict=False):
+        known = frame.dropna(subset=[f"label_{name}"])
+        positive, score = known[f"label_{name}"] == 1, known[f"score_{name}"]
+        pairs = [
+            (score[p] > score[n]) + (score[p] == score[n]) / 2
+            for p in known.index[positive]
+            for n in known.index[~positive]
+            if known["group_sex"][p] == known["group_sex"][n]
+        ]
+        assert cell.text == number(float(np.mean(pairs)))
+        assert cell.below[-1] == f"all pairs {roc_auc_score(positive, score):.3f}"
 
 
 def test_small_groups_have_no_mean(folder: Path) -> None:

@@ -156,7 +156,7 @@ def test_groups_judged_alone_missing_last() -> None:
     scored = Scored(rng.normal(size=(120, 2)), (rng.random((120, 2)) < 0.5).astype(float), np.arange(120), NAMES)
     sex = np.array(["M", "F", None], dtype=object)[rng.integers(0, 3, 120)]
     table = summarize_groups(scored, sex, Intervals(resamples=20))
-    assert list(table["group"].unique()) == ["F", "M", "missing"]
+    assert list(table["group"].unique()) == ["F", "M", "missing", "within"]
     for name, rows in (("F", sex == "F"), ("M", sex == "M"), ("missing", pd.isna(sex))):
         group = table[table["group"] == name]
         aucs = [roc_auc_score(scored.labels[rows, j], scored.scores[rows, j]) for j in range(2)]

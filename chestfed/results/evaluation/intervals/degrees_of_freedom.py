@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from chestfed.results.evaluation.intervals.delong import placements
+from chestfed.results.evaluation.intervals.delong import list_components
 from chestfed.results.evaluation.labeled import Cell, list_cells
 
 #: A sum of squared components below this is rounding.
@@ -46,32 +46,38 @@ def count_effective_patients(labels: np.ndarray, patients: np.ndarray, hospitals
 
 
 def count_freedom(
-    scores: np.ndarray, labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None
+    scores: np.ndarray,
+    labels: np.ndarray,
+    patients: np.ndarray,
+    hospitals: np.ndarray | None = None,
+    strata: np.ndarray | None = None,
 ) -> float:
     """Degrees of freedom of the variance of the mean AUC, at most `count_effective_patients` - 1; 0 where that is 0.
 
     The sample variance of m values of excess kurtosis k has a variance of sigma^4 (2 / (m - 1) + k / m), which is that
     of a chi-squared one with 2 / (2 / (m - 1) + k / m) degrees of freedom: B. O'Neill: Some useful moment results in
     sampling problems. The American Statistician 68 (2014). The values are the m patients of a disease's rarer class,
-    each the sum over the patient's images of that class of DeLong's component less its mean. A negative k, which would
-    give more than m - 1, counts as 0. Diseases are pooled by Satterthwaite's formula.
+    each the sum over the patient's images of that class of DeLong's component less its mean, with `strata` times the
+    image's share of the pairs. A negative k, which would give more than m - 1, counts as 0. Diseases are pooled by
+    Satterthwaite's formula.
     """
     units = count_effective_patients(labels, patients, hospitals)
     if units < 2:
         return 0.0
     cells = list_cells(labels, hospitals)
-    each = np.array([_freedom(scores, cell, patients) for cell in cells])
+    each = np.array([_freedom(scores, cell, patients, strata) for cell in cells])
     return min(units - 1, _pooled(cells, _patients_per_class(cells, patients), each))
 
 
-def _freedom(scores: np.ndarray, cell: Cell, patients: np.ndarray) -> float:
+def _freedom(scores: np.ndarray, cell: Cell, patients: np.ndarray, strata: np.ndarray | None) -> float:
     """Degrees of freedom of the variance of one AUC, see `count_freedom`; two patients of each class."""
     ((negatives, positives),) = _patients_per_class([cell], patients)
     m = int(min(negatives, positives))
-    v10, v01 = placements(scores[cell.rows, cell.column, None], cell.positive)
-    rarer, component = (cell.positive, v10[:, 0]) if positives <= negatives else (~cell.positive, v01[:, 0])
+    rarer = cell.positive if positives <= negatives else ~cell.positive
+    components = list_components(scores[cell.rows, cell.column, None], cell.positive, strata, cell.rows)
+    component, share = components[0 if positives <= negatives else 1]
     _, patient = np.unique(patients[cell.rows][rarer], return_inverse=True)
-    value = np.bincount(patient, component - component.mean())
+    value = np.bincount(patient, (share * (component - (share * component).mean()))[:, 0])
     square = float((value**2).sum())
     excess = m * float((value**4).sum()) / square**2 - 3 if square > _NO_SPREAD else 0.0
     return 2 / (2 / (m - 1) + max(0.0, excess) / m)

@@ -26,6 +26,7 @@ def auc_covariance(
     contrasts: np.ndarray,
     patients: np.ndarray | None = None,
     hospitals: np.ndarray | None = None,
+    strata: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Contrasts of several runs' mean AUCs over diseases, float64 `[c]`, and their covariance `[c, c]`.
 
@@ -42,6 +43,11 @@ def auc_covariance(
     counts. Without patients `[n]` each image is one. With hospitals `[n]` a disease's AUC is the mean of those of the H
     hospitals that have both classes; each has patients of its own, so the covariance is the sum of theirs over H^2.
 
+    With strata int `[n]` the AUC is the concordant share of the pairs within strata, C / W. An image's component is its
+    share of the W pairs, relative to the mean share of its class, times its V10 or V01 within its stratum less the AUC:
+    a patient's terms are those of the linearized ratio, so strata may share patients, and the number of pairs of each
+    is random too. Every labeled image is in a pair (`Scored.pair_within`).
+
     None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
     names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
@@ -49,12 +55,15 @@ def auc_covariance(
     means: dict[int, np.ndarray] = {}  # per disease
     for cell in list_cells(labels, hospitals):
         classes = cell.rows[cell.positive], cell.rows[~cell.positive]
-        both = placements(np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1), cell.positive)
-        means[cell.column] = means.get(cell.column, 0) + cell.weight * (both[0].mean(axis=0) @ contrasts)
+        scored = np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1)
+        both = list_components(scored, cell.positive, strata, cell.rows)
+        mean = (both[0][1] * both[0][0]).mean(axis=0)
+        means[cell.column] = means.get(cell.column, 0) + cell.weight * (mean @ contrasts)
         sums, factors = np.zeros((2, *effects.shape)), []
-        for place, (rows, components) in enumerate(zip(classes, both, strict=True)):
+        for place, (rows, (components, share)) in enumerate(zip(classes, both, strict=True)):
             values = cell.weight * (components @ contrasts)
-            np.add.at(sums[place], patient[rows], (values - values.mean(axis=0)) / len(rows))
+            centered = share * (values - (share * values).mean(axis=0))
+            np.add.at(sums[place], patient[rows], centered / len(rows))
             factors.append(_small_sample(patient[rows]))
         effects += np.tensordot(np.sqrt(factors), sums, 1)
         crossed = sums[0].T @ sums[1]
@@ -67,6 +76,28 @@ def auc_covariance(
 def _small_sample(patients: np.ndarray) -> float:
     count = len(np.unique(patients))
     return count / (count - 1) if count > 1 else math.nan
+
+
+def list_components(
+    scores: np.ndarray, positive: np.ndarray, strata: np.ndarray | None, rows: np.ndarray
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
+    """V10 `[n+, m]` and V01 `[n-, m]` within strata, each beside its images' relative share of the pairs, `[n, 1]`.
+
+    The shares of a class have a mean of 1. `strata` are of all images, `rows` int `[n]` the place of these among them.
+    """
+    if strata is None:
+        v10, v01 = placements(scores, positive)
+        return (v10, np.ones((len(v10), 1))), (v01, np.ones((len(v01), 1)))
+    _, codes = np.unique(strata[rows], return_inverse=True)
+    components, pairs = np.zeros(scores.shape), np.zeros((len(rows), 1))
+    for code in range(int(codes.max()) + 1):
+        stratum = np.flatnonzero(codes == code)
+        of_class = stratum[positive[stratum]], stratum[~positive[stratum]]
+        for place, values in enumerate(placements(scores[stratum], positive[stratum])):
+            components[of_class[place]] = values
+            pairs[of_class[place]] = len(of_class[1 - place])
+    first, second = ((components[images], pairs[images] / pairs[images].mean()) for images in (positive, ~positive))
+    return first, second
 
 
 def placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

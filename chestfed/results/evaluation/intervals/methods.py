@@ -68,6 +68,7 @@ class Contrast:
     counted: np.ndarray | None = None  #: the diseases of the mean, bool `[J]`; None: all
     splits: int = 1  #: splits of the patients, whose columns lie side by side (`put_beside`): `[n, splits * J]`
     reuse: float = 0.0  #: of several splits, as in `Scored`
+    strata: np.ndarray | None = None  #: `[n]`, as in `Scored`, for Obuchowski's method
 
     @property
     def diseases(self) -> int:
@@ -145,7 +146,7 @@ class Contrast:
         columns, b = self.columns(place), len(self.runs) - self.seeds_a
         weights = np.repeat([-1 / max(self.seeds_a, 1), 1 / b], [self.seeds_a, b])[:, None]
         scores, labels = list(self.runs[..., columns]), self.labels[:, columns]
-        covariance = auc_covariance(scores, labels, weights, self.patients, self.hospitals)
+        covariance = auc_covariance(scores, labels, weights, self.patients, self.hospitals, self.strata)
         variance = 0.0 if covariance is None else float(covariance[1][0, 0])
         return math.sqrt(variance) if variance >= _NO_VARIANCE else 0.0, self.units[place] - 1
 
@@ -189,7 +190,7 @@ def _obuchowski(contrast: Contrast, place: int, value: float) -> Bounds:
     if not contrast.seeds_a:
         columns = contrast.columns(place)
         given = contrast.runs[0][:, columns], contrast.labels[:, columns]
-        freedom = count_freedom(*given, contrast.patients, contrast.hospitals)
+        freedom = count_freedom(*given, contrast.patients, contrast.hospitals, contrast.strata)
         return Bounds(around_logit(value, student_quantile(freedom) * error))
     width = student_quantile(freedom) * error
     p = 2 * float(scipy.special.stdtr(freedom, -abs(value) / error))

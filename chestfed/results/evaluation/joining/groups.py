@@ -42,7 +42,7 @@ def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) ->
     A group with fewer patients of a class than a mean needs does not count. The interval is of percentiles; a resample
     without both classes in both groups does not count.
     """
-    parts = {name: _take(column, rows) for name, rows in groups.items()}
+    parts = {name: column.take(rows) for name, rows in groups.items()}
     aucs = {name: auc for name, part in parts.items() if part.in_mean and (auc := compute_auc(part)) is not None}
     if len(aucs) < 2:
         return None
@@ -54,7 +54,3 @@ def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) ->
     low, high = np.percentile(values[:, 1] - values[:, 0], [2.5, 97.5])
     gap = aucs[best] - aucs[worst]
     return GroupGap(worst, aucs[worst], best, aucs[best], gap, Interval(float(low), float(high)))
-
-
-def _take(column: Column, rows: np.ndarray) -> Column:
-    return Column(column.disease, column.score[rows], column.positive[rows], column.patient[rows], 0)
