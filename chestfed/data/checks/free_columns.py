@@ -16,12 +16,10 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import Problem
 from chestfed.data.checks.problems import NORMAL_AND_FINDING, Inspection
 from chestfed.data.sites.config import SiteConfig
-from chestfed.data.sites.label_files.open import open_table
+from chestfed.data.sites.groups import read_again
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import FILE, ROW
 from chestfed.data.sites.lexicon import MAYBE_VALUES, NO_FINDING, VALUES, plain
 from chestfed.data.sites.reader import POSITIVE
-from chestfed.data.sites.tables.reader import find_files
 
 #: Values of a column that groups images.
 MOST_VALUES: Final = 50
@@ -44,30 +42,19 @@ def read_free_columns(
     if table is None or "images" in config.label_files or not 0 < len(frame) <= _MOST_ROWS:
         return {}
     labels = {name for names in config.labels.values() for name in names}
-    used = {*table.used_columns(), *labels}
+    used = {*table.used_columns(), *labels, *(name for name in config.groups.values() if isinstance(name, str))}
 
     def choose(headers: Sequence[str]) -> list[str]:
         return [name for name in headers if name and list(headers).count(name) == 1 and name not in used]
 
     source = Source(config, config.folder(data_root), labels_file, keep_going=False)
-    parts = [open_table(source, [path], table, choose) for _, path in find_files(source)]
-    opened = [part.frame for part in parts if part is not None]
-    if not opened:
+    cells = read_again(source, site.survey.files, frame["row"].to_numpy(), choose)
+    if cells is None:
         return {}
-    cells = pd.concat(opened, ignore_index=True)
-    keys = pd.MultiIndex.from_frame(cells[[FILE, ROW]])
-    wanted = pd.MultiIndex.from_arrays([np.asarray(site.survey.files, dtype=object), frame["row"].to_numpy()])
-    places = keys.get_indexer(wanted) if keys.is_unique else np.full(len(wanted), -1)
-    if (places < 0).any():
-        return {}
-    columns = {}
-    for name in choose([*map(str, cells.columns)]):
-        if name in (FILE, ROW):
-            continue
-        column = cells[name].to_numpy(dtype=object)[places]
-        if 2 <= pd.Series(column).nunique(dropna=False) <= MOST_VALUES:
-            columns[name] = column
-    return columns
+    columns = {name: cells[name].to_numpy(dtype=object) for name in choose([*map(str, cells.columns)])}
+    return {
+        name: column for name, column in columns.items() if 2 <= pd.Series(column).nunique(dropna=False) <= MOST_VALUES
+    }
 
 
 def find_normal_with_finding(site: Inspection, columns: Mapping[str, np.ndarray]) -> list[Sequence[Problem]]:

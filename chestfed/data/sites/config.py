@@ -53,6 +53,11 @@ def _check_titles(value: dict[str, str]) -> dict[str, str]:
 Titles = Annotated[dict[str, Annotated[str, Field(min_length=1, max_length=60)]], AfterValidator(_check_titles)]
 
 
+#: A name of a group in tables; and its column of the site's table, or value -> the file that lists its images.
+GroupName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=40)]
+GroupSource = str | Annotated[dict[Annotated[str, Field(min_length=1, max_length=40)], str], Field(min_length=1)]
+
+
 class Splits(StrictModel):
     """Which images train, validate and test."""
 
@@ -172,6 +177,12 @@ class SiteConfig(StrictModel):
     table: TableFormat | None = Field(
         None, validate_default=True, description="columns of the site's own table (reader table), and their codes"
     )
+    groups: dict[GroupName, GroupSource] = Field(
+        {},
+        description="name -> column of the site's table (reader table), or value -> file that lists its images, one a "
+        "line, beside the YAML or in the site's root: shown beside view, sex and age; values of fewer than ten "
+        "patients are 'others'; it leaves with predictions",
+    )
     upsample: dict[str, Annotated[int, Field(ge=0)]] = Field(
         {}, description="disease -> number of extra copies of its positives in the training list"
     )
@@ -232,6 +243,17 @@ class SiteConfig(StrictModel):
         mistakes += _check_labels(value, labels, [name for name in diseases if name not in constant])
         if mistakes:
             raise ValueError("; ".join(mistakes))
+        return value
+
+    @field_validator("groups")
+    @classmethod
+    def _columns_need_a_table(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if known := value.keys() & {"view", "sex", "age"}:
+            raise ValueError(f"{', '.join(sorted(known))}: is a group already; choose another name")
+        columns = [name for name, given in value.items() if isinstance(given, str)]
+        if columns and (info.data.get("table", True) is None or "images" in info.data.get("label_files", {})):
+            text = f"{', '.join(columns)}: a column needs reader: table, with a table; give files: {{VALUE: FILE}}"
+            raise ValueError(text)
         return value
 
     @field_validator("views")
@@ -361,4 +383,14 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
     if config.table is not None and isinstance(config.table.codes, str):
         codes = expand_path(config.table.codes, document.folder(("table", "codes")).absolute())
         update["table"] = config.table.model_copy(update={"codes": str(codes)})
+    update["groups"] = {
+        name: given if isinstance(given, str) else _find_beside(given, document.folder(("groups", name)).absolute())
+        for name, given in config.groups.items()
+    }
     return config.model_copy(update=update)
+
+
+def _find_beside(files: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Files with their whole paths where they are beside the YAML."""
+    places = {value: expand_path(file, folder) for value, file in files.items()}
+    return {value: str(places[value]) if places[value].exists() else file for value, file in files.items()}

@@ -16,6 +16,7 @@ from chestfed.core.console import plural
 from chestfed.core.errors import ChestfedError, Problem, SiteError
 from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.folders import Folders
+from chestfed.data.sites.groups import add_groups
 from chestfed.data.sites.label_files.source import FORMULA, Source
 from chestfed.data.sites.left_out import Rows, choose_left_out, describe_left_out
 from chestfed.data.sites.partition import assign_splits, join_splits
@@ -134,6 +135,10 @@ def survey_site(
         columns=name_columns(config, config.table, source.columns) if config.table else {},
     )
     problems += _check_table(table, rows, config, labels=not problems)
+    if config.groups and len(rows):
+        before = len(source.problems)
+        table = table.with_frame(add_groups(table.frame, source, rows["file"].tolist()))
+        problems += source.problems[before:]
     if problems and not keep_going:
         rows, table = rows.iloc[:0], table.with_frame(table.frame.iloc[:0])
     of_row, names = pd.factorize(rows["file"])

@@ -141,10 +141,15 @@ def age_bands(ages: np.ndarray) -> pd.Categorical:
 
 
 def group_columns(rows: pd.DataFrame, *, by_image: bool) -> pd.DataFrame:
-    """Sex, band of age (never an age) and, with `by_image`, view of rows `[n]` of a site table, where any is known."""
+    """Sex, band of age (never an age) and, with `by_image`, view and named groups of rows `[n]` of a site table.
+
+    Those of which nothing is known are left out.
+    """
     columns = pd.DataFrame({"sex": rows["sex"].array, "age": age_bands(rows["age"].to_numpy())})
     if by_image:
         columns["view"] = rows["view"].cat.remove_unused_categories().array
+        for name in (str(name) for name in rows if str(name).startswith("group_")):
+            columns[name.removeprefix("group_")] = rows[name].cat.remove_unused_categories().array
     return columns.dropna(axis="columns", how="all")
 
 

@@ -193,3 +193,30 @@ def test_a_selection_is_in_the_shortcuts(tmp_path: Path) -> None:
     assert "| Source |" in as_markdown(site, named=True)
     assert "Source" not in as_markdown(site)  # a card leaves the hospital, and a heading may name a person
     assert f"| column {place} |" in as_markdown(site)
+    assert f"without the image: column {place} (Edema 1.000" in as_markdown(site)
+
+
+def test_a_named_group_is_in_the_shortcuts(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path)
+    hospital.rows = [
+        dict(
+            hospital.rows[0],
+            File=f"{n}.png",
+            MRN=f"q{n}",
+            Edema=str(n // 2 % 2),
+            Cardiomegaly=str(n // 4 % 2),
+            Source="ab"[n // 2 % 2],
+        )
+        for n in range(80)
+    ]
+    hospital.save()
+    for groups in ({"choice": "Source"}, {"choice": {"a": "a.txt", "b": "b.txt"}}):
+        for name, part in (("a", 0), ("b", 1)):
+            lines = [f"{40 * 'f'} {n}.png" for n in range(80) if n // 2 % 2 == part]
+            (tmp_path / "site" / f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+        report = check_site(config(tmp_path, {}, groups=groups), tmp_path, images=False, cache_root=tmp_path / "cache")
+        alone = report.shortcuts["choice"]
+        assert (alone["edema"], alone["cardiomegaly"]) == (1.0, pytest.approx(0.5, abs=0.1))
+        assert ("Source" in report.shortcuts) == isinstance(groups["choice"], dict)
+        words = as_markdown(SiteReport(config(tmp_path, {}, groups=groups), report))  # a name of the YAML is shown
+        assert "without the image: choice (Edema 1.000)" in words

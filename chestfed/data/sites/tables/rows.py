@@ -110,6 +110,7 @@ def name_columns(config: SiteConfig, table: TableFormat, headers: Collection[str
             roles[header].append(disease)
     further = {"filter": table.keep, "ignored": table.ignore, "site": [table.patient_prefix or ""]}
     further["path"] = [match[1] for match in FIELD.finditer(table.images.path or "")]
+    further["group"] = [name for name in config.groups.values() if isinstance(name, str)]
     further["key"] = [name for join in table.join for name in join.key]
     for role, names in further.items():
         for name in names:

@@ -28,6 +28,7 @@ from chestfed.reports.pages.site_report.meanings import describe_words
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 
 _VALUES: Final = 8  # values of a kind that are listed
+_TELLING: Final = 0.6  # AUC of a column alone from which on the text names it
 #: Kinds of problems whose messages are made of counts and the names of diseases and splits.
 _PLAIN_KINDS: Final = (ONE_CLASS, NO_LABELS)
 
@@ -189,7 +190,13 @@ def _shortcuts(report: SiteReport, numbered: Mapping[str, str]) -> Section:
         "other half; mean of both ways. .50 says nothing; a network can reach the AUC shown by telling the groups "
         "apart instead of the disease. '-': fewer than ten positive or negative images in a half."
     )
-    return Section("shortcuts", "Shortcuts", (), (table,), (), (remark,))
+    telling = {
+        numbered.get(name, name): [f"{format_title(d)} {number(auc)}" for d, auc in of.items() if (auc or 0) > _TELLING]
+        for name, of in ((name, shortcuts[name]) for name in ranked)
+    }
+    found = "; ".join(f"{name} ({', '.join(aucs)})" for name, aucs in telling.items() if aucs)
+    words = f"Above an AUC of {_TELLING} without the image: {found or 'no column'}."
+    return Section("shortcuts", "Shortcuts", (words,), (table,), (), (remark,))
 
 
 def _draw_ages(report: SiteReport, decades: Mapping[str, int]) -> Picture:
