@@ -16,9 +16,11 @@ import pandas as pd
 
 from chestfed.core.config import expand_path
 from chestfed.core.console import plural
+from chestfed.core.errors import Problem
 from chestfed.data.sites.label_files.open import open_table
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.label_files.text import FILE, ROW
+from chestfed.data.sites.table import SiteTable
 from chestfed.data.sites.tables.reader import find_files
 
 #: Columns of a site table that hold groups begin so.
@@ -30,10 +32,14 @@ _MOST: Final = 20
 _KIND: Final = "group without images"
 
 
-def add_groups(frame: pd.DataFrame, source: Source, files: Sequence[str]) -> pd.DataFrame:
-    """Rows of a site table with a column per group of the configuration; `files` are the label files of the rows."""
-    for name, given in source.config.groups.items():
-        cells = _read_column(source, name, given, files, frame) if isinstance(given, str) else None
+def add_groups(table: SiteTable, source: Source, files: pd.Series) -> tuple[SiteTable, list[Problem]]:
+    """The table with a column per group of the configuration, and the problems of these.
+
+    `files` are the label files of the rows.
+    """
+    before, frame = len(source.problems), table.frame
+    for name, given in source.config.groups.items() if len(frame) else ():
+        cells = _read_column(source, name, given, files.tolist(), frame) if isinstance(given, str) else None
         cells = _read_lists(source, name, given, frame) if isinstance(given, Mapping) else cells
         if cells is None:
             continue
@@ -45,7 +51,7 @@ def add_groups(frame: pd.DataFrame, source: Source, files: Sequence[str]) -> pd.
             source.problem("too many groups", "groups", message, advice="name a column with fewer values, or none")
         else:
             frame = frame.assign(**{f"{PREFIX}{name}": pd.Categorical(text)})
-    return frame
+    return table.with_frame(frame), source.problems[before:]
 
 
 def read_again(

@@ -111,8 +111,7 @@ def survey_site(
     raw, changed = drop_invisible(raw)
     if changed:
         source.remarks.append(f"invisible characters are left out of {plural(changed, 'name')} of patients")
-    if config.splits.file is not None:
-        raw = join_splits(raw, expand_path(config.splits.file, source.root), source)
+    raw = raw if config.splits.file is None else join_splits(raw, expand_path(config.splits.file, source.root), source)
     raw, dropped = _without_dirty(raw, config, source)
     row_problems, sound = _check(raw, config, source)
     formulas = {(problem.file, problem.row) for problem in source.problems if problem.kind == FORMULA}
@@ -134,11 +133,8 @@ def survey_site(
         not_understood=source.not_understood,
         columns=name_columns(config, config.table, source.columns) if config.table else {},
     )
-    problems += _check_table(table, rows, config, labels=not problems)
-    if config.groups and len(rows):
-        before = len(source.problems)
-        table = table.with_frame(add_groups(table.frame, source, rows["file"].tolist()))
-        problems += source.problems[before:]
+    table, of_groups = add_groups(table, source, rows["file"])
+    problems += [*of_groups, *_check_table(table, rows, config, labels=not problems)]
     if problems and not keep_going:
         rows, table = rows.iloc[:0], table.with_frame(table.frame.iloc[:0])
     of_row, names = pd.factorize(rows["file"])
