@@ -1,4 +1,4 @@
-"""When does joining help, whom, and which rule makes it safe: heads on frozen features, ten seeds.
+"""When does joining help, whom, and which rule bounds the loss: heads on frozen features, ten seeds.
 
     python -m benchmarks.joining --data films --save benchmarks/results/joining_films.json
     python -m benchmarks.joining --phantoms --save benchmarks/results/joining_phantoms.json

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,14 +17,22 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.comparison import holm
-from chestfed.results.evaluation.estimates import as_csv, auc_per_disease, compute_mean
+from chestfed.results.evaluation.estimates import as_csv, auc_per_disease, mean_of
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.joining.contributions import Contribution, Subset, estimate_contributions
-from chestfed.results.evaluation.labeled import LEAST_PATIENTS, NO_DISEASE_COUNTS, find_counted
+from chestfed.results.evaluation.labeled import (
+    LEAST_PATIENTS,
+    NO_DISEASE_COUNTS,
+    find_counted,
+    group_splits,
+    put_beside,
+)
+from chestfed.results.evaluation.splits import Splits
 from chestfed.results.evaluation.training_seeds import SeedsTest
 from chestfed.results.tables.collect import name_folder
+from chestfed.results.tables.frames import name_run
 from chestfed.results.tables.grid import number, pair, signed
-from chestfed.results.tables.predictions import align_rows, load_predictions
+from chestfed.results.tables.predictions import Predictions, align_splits, load_predictions, merge_seeds
 
 #: Measure -> its name in tables.
 MEASURES: Final = {"shapley": "Shapley value", "added_first": "added first", "removed_last": "removed last"}
@@ -51,6 +59,7 @@ class Contributions:
     patients: int
     untested: tuple[str, ...] = ()
     sampled: int = 0  #: orders of joining; 0: every order counts
+    splits: tuple[int, ...] = (0,)  #: of the patients
 
     @property
     def metrics(self) -> dict[str, float | None]:
@@ -70,23 +79,33 @@ def collect_contributions(
     Raises `ConfigError` if the studies scored other images or labels, or no disease has enough patients of each class.
     """
     loaded = [load_predictions(folder) for _, _, folder in runs]
-    first = loaded[0]
-    frames = [first.frames[0], *(align_rows(first, other, first.diseases) for other in loaded[1:])]
-    reference = first.scored(first.diseases)[0]
-    use = np.flatnonzero(find_counted(reference.labels, reference.patients)).tolist()
+    of_sets: dict[Subset, list[Predictions]] = {}
+    for (subset, _, _), run in zip(runs, loaded, strict=True):
+        of_sets.setdefault(subset, []).append(run)
+    merged = {subset: merge_seeds(members) for subset, members in of_sets.items()}
+    first = next(iter(merged.values()))
+    merged = {subset: align_splits(first, model, first.diseases) for subset, model in merged.items()}
+    tests = [members[0] for members in group_splits(first.scored(first.diseases)).values()]
+    counted = np.logical_and.reduce([find_counted(test.labels, test.patients) for test in tests])
+    use = np.flatnonzero(counted).tolist()
     if not use:
         raise ConfigError(f"{NO_DISEASE_COUNTS}: nothing can be compared", kind="no AUC")
-    scores: dict[Subset, list[np.ndarray]] = {}
     names, rows = [], []
-    for (subset, seed, _), frame in zip(runs, frames, strict=True):
-        values = frame[[f"score_{name}" for name in first.diseases]].to_numpy(float)
-        scores.setdefault(subset, []).append(values[:, use])
-        aucs = auc_per_disease(replace(reference, scores=values))
+    for (subset, seed, _), run in zip(runs, loaded, strict=True):
+        (scored,) = run.scored(first.diseases)
+        aucs = auc_per_disease(scored)
+        mean = mean_of(auc for auc, counts in zip(aucs.values(), counted, strict=True) if counts)
         name = " + ".join((target, *(partner for partner in partners if partner in subset)))
-        names.append((name, f"{name}, seed {seed}"))
-        rows.append({"set": name, "partners": len(subset), "seed": seed, "mean": compute_mean(reference, aucs), **aucs})
-    given = (reference.labels[:, use], reference.patients, reference.hospitals)
-    each, total = estimate_contributions(scores, partners, *given, orders=orders)
+        (split,) = run.splits or (0,)
+        names.append((name, f"{name}, seed {name_run(seed, split or None)}"))
+        about = {"set": name, "partners": len(subset), "seed": seed, "split": split}
+        rows.append(about | {"mean": mean, **aucs})
+    beside = put_beside(tests)
+    columns = (np.arange(len(tests))[:, None] * len(counted) + np.array(use)).ravel()
+    scores = {subset: [run[:, columns] for run in _list_scores(model)] for subset, model in merged.items()}
+    given = (beside.labels[:, columns], beside.patients, beside.hospitals)
+    splits = Splits(len(tests), first.reuse)
+    each, total = estimate_contributions(scores, partners, *given, orders=orders, splits=splits)
     return Contributions(
         target,
         tuple(dict.fromkeys(seed for _, seed, _ in runs)),
@@ -95,11 +114,17 @@ def collect_contributions(
         Origin.together(run.origin for run in loaded if run.origin is not None),
         _tabulate(each, total),
         pd.DataFrame(rows),
-        len(reference.labels),
-        len(np.unique(reference.patients)),
+        *first.counts,
         tuple(name for j, name in enumerate(first.diseases) if j not in use),
         0 if orders is None else len(orders),
+        tuple(first.tests),
     )
+
+
+def _list_scores(model: Predictions) -> list[np.ndarray]:
+    """Scores of each seed on the images of every split, side by side."""
+    groups = group_splits(model.scored(model.diseases))
+    return [put_beside(parts).scores for parts in zip(*groups.values(), strict=True)]
 
 
 def write_contributions(together: Contributions, out: Path) -> Path:
@@ -107,6 +132,7 @@ def write_contributions(together: Contributions, out: Path) -> Path:
     folder = name_folder(together.folders, together.origin, out, "contributions")
     folder.mkdir(parents=True, exist_ok=True)
     head: dict[str, Any] = {"data": str(together.origin), "target": together.target, "seeds": len(together.seeds)}
+    head |= {"splits": len(together.splits)} if len(together.splits) > 1 else {}
     write_text(folder / "contributions.csv", as_csv(together.table.assign(**head)))
     write_text(folder / "sets.csv", as_csv(together.sets.assign(data=str(together.origin))))
     return folder
@@ -125,14 +151,14 @@ def render_contributions(together: Contributions) -> RenderableType:
         ]
         for name, row in means.iterrows()
     ]
-    sets = text_table(
-        f"Mean AUC at {together.target}", ("trained with",), ("AUC", "SD over seeds", "minus alone"), rows
-    )
+    spread = "SD over runs" if len(together.splits) > 1 else "SD over seeds"
+    sets = text_table(f"Mean AUC at {together.target}", ("trained with",), ("AUC", spread, "minus alone"), rows)
     by_partner = {(row["partner"], row["measure"]): _cell(row) for row in together.table.to_dict("records")}
     partners = [name for name in dict.fromkeys(together.table["partner"]) if name != TOTAL]
     rows = [[name, *(by_partner[name, measure] for measure in MEASURES)] for name in partners]
     rows.append([TOTAL, by_partner[TOTAL, "shapley"], "", ""])
     over = "test patients and training seeds" if len(together.seeds) > 1 else "test patients"
+    over += " and splits of the patients" if len(together.splits) > 1 else ""
     caption = f"differences of the mean AUC with 95% intervals over {over}; Shapley values sum to the total"
     if together.sampled:
         caption += f"; {together.sampled} sampled orders of joining, whose error is in the intervals"
@@ -161,6 +187,7 @@ def describe_contributions(together: Contributions) -> str:
         parts.append(f"{', '.join(unclear)}: undecided")
     images = f"{plural(together.images, 'test image')} of {plural(together.patients, 'patient')}"
     seeds = plural(len(together.seeds), "training seed")
+    seeds += f", {len(together.splits)} splits of patients" if len(together.splits) > 1 else ""
     return f"At {together.target} {'; '.join(parts)} (Shapley value; {images}, {seeds})."
 
 

@@ -22,6 +22,7 @@ VERSION: Final = 2
 COMPARED, HELD_OUT, TARGET_IMAGES, SUBSETS = "comparison", "held_out", "target_images", "subsets"
 #: Values of `kind`: the model that the clients train together, and what a hospital could use instead.
 COMMON, OWN_DATA, FINE_TUNED, CENTRALIZED, GATE = "common", "own_data", "fine_tuned", "centralized", "gate"
+OWN_DATA_ALL: Final = "own_data_all"  #: that of own data, trained with the validation patients too
 
 
 @dataclass(frozen=True)

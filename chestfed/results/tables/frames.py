@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from chestfed.results.evaluation.joining.calibrated import CalibrationChange
     from chestfed.results.evaluation.joining.recognized import RecognizedFindings
     from chestfed.results.tables.clients.batch_norm import Statistics
+    from chestfed.results.tables.clients.gate import GatePriceFacts
     from chestfed.results.tables.settings import MethodFacts, PublishedFigures
 
 #: View -> its files of estimates and of differences, if it has these.
@@ -284,6 +285,7 @@ class About(TypedDict, total=False):
     splits: list[int]  #: of the patients
     untested: dict[str, list[str]]  #: view -> hospitals without patients, or without alternatives
     gate: dict[str, dict[str, int]]
+    gate_price: dict[str, GatePriceFacts]  #: by hospital
     published: PublishedFigures | None
     paper: str
     objectives: str

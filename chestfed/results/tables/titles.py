@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
-from chestfed.results.tables.columns import CENTRALIZED, COMMON, FINE_TUNED, GATE, OWN_DATA, TARGET_IMAGES
+from chestfed.results.tables.columns import CENTRALIZED, COMMON, FINE_TUNED, GATE, OWN_DATA, OWN_DATA_ALL, TARGET_IMAGES
 
 #: Kinds of alternatives -> what tables call them.
 ALTERNATIVE_TITLES: Final = {
     OWN_DATA: "own data alone",
+    OWN_DATA_ALL: "own data and validation patients",
     FINE_TUNED: "fine-tuned",
     CENTRALIZED: "centralized",
     GATE: "gate",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from chestfed.core.config import StrictModel
+from chestfed.core.config import AddedLater, StrictModel
 from chestfed.results.evaluation.joining.gate import CAUTION
 from chestfed.studies.experiment.stage_2 import Federated, complete_entry
 
@@ -43,6 +43,19 @@ class Gate(StrictModel):
     caution: float = Field(
         CAUTION, ge=0, description="standard errors by which another model must be better; 0: whatever looks best"
     )
+    worst: Annotated[float | None, AddedLater()] = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="instead of a caution: the AUC that hospitals with such validation patients may lose in the worst "
+        "5%, by simulation; the smallest caution with that bound is taken, of 0 to 3",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        if self.worst is not None and "caution" in self.model_fields_set:
+            raise ValueError("alternatives.gate: worst chooses the caution; remove one of them")
+        return self
 
 
 class Alternatives(StrictModel):
@@ -64,7 +77,8 @@ class Alternatives(StrictModel):
     gate: Gate | None = Field(
         None,
         description="own data, common model, fine-tuned or a mixture, whichever the hospital's validation patients "
-        "show to be better; needs own_data and validation_fraction; {}: with the default caution; null: no gate",
+        "show to be better, beside own data trained with these patients too; needs own_data and validation_fraction; "
+        "{}: with the default caution; null: no gate",
     )
 
     @property

@@ -1,11 +1,12 @@
 """Alternatives of a hospital to the common model, trained and scored beside the largest K.
 
     kN/alternatives/own_data/SITE/      both stages on the hospital's images alone
+    kN/alternatives/own_data_all/SITE/  the same with its validation patients, which a hospital without a gate would use
     kN/alternatives/fine_tuned/SITE/    the common model trained on at the hospital; choice.json has what was chosen
     kN/alternatives/centralized/        one model of all images in one place
         SITE/                           its result at each hospital
     kN/alternatives/gate/SITE/          whichever of these the hospital's validation patients show to be better than its
-                                        own; choice.json has what was chosen
+                                        own; choice.json has what was chosen, and what that may cost
 
 Each SITE folder has result.json and predictions.parquet on the hospital's held-out patients. What is finished is not
 repeated; a state of training is kept as in the folder of a K.
@@ -27,6 +28,7 @@ import numpy as np
 import torch
 
 from chestfed.core.checkpoint import read_json, write_json
+from chestfed.core.config import drop_added
 from chestfed.core.errors import TrainingError
 from chestfed.core.manifest import Part
 from chestfed.learning.algorithms.variables import Point
@@ -34,8 +36,9 @@ from chestfed.learning.models import FlatModule
 from chestfed.results.evaluation.estimates import mean_of
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining import gate
+from chestfed.results.evaluation.joining.gate_price import GatePrice, find_caution, price_gate
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.tables.columns import CENTRALIZED, FINE_TUNED, GATE, OWN_DATA
+from chestfed.results.tables.columns import CENTRALIZED, FINE_TUNED, GATE, OWN_DATA, OWN_DATA_ALL
 from chestfed.results.tables.frames import Row
 from chestfed.results.tables.run_folder import ALTERNATIVES, CHOICE, MODEL_FILE
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
@@ -44,7 +47,7 @@ from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.ranges import at_k, with_values
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.assemble import Deployment
-from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet, score
+from chestfed.studies.training.data.clients import ClientData, Outputs, TestSet, pool_clients, score
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.loop import History, Trained, begin_training, retrain_if_damaged, train_federated
 from chestfed.studies.training.pretrain import STATE, Pretrained
@@ -109,10 +112,15 @@ class AlternativeRuns:
             self._train_centralized(hospitals, choices.centralized)
         if choices.gate is not None:
             tuning = choices.fine_tuned and choices.fine_tuned.model_dump()
-            settings = [choices.gate.model_dump(), LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
+            rule = choices.gate.model_dump()
+            drop_added(choices.gate, rule)
+            settings = [rule, LEAST_PATIENTS, tuning, *map(_validation_digest, hospitals)]
             settings += [choices.own_data_settings] if choices.own_data_settings else []
             self._keep_only(GATE, settings)
+            of_own_data = {hospital.name: self._list_own_settings(hospital.name) for hospital in hospitals}
+            self._keep_only(OWN_DATA_ALL, [of_own_data, *map(_validation_digest, hospitals)])
             for hospital in hospitals:
+                self._train_on_all(hospital)
                 self._choose(hospital, choices.gate)
 
     def list_alone(self) -> list[str]:
@@ -172,6 +180,22 @@ class AlternativeRuns:
         if values := self._list_own_settings(hospital.name):
             write_json(folder / _SETTINGS, values)
         trained = self._train(experiment, 1, self.pretrain(experiment), folder, f"{hospital.name}, own data")
+        self._write(folder, experiment, trained, hospital.test)
+
+    def _train_on_all(self, hospital: Hospital) -> None:
+        """Own data with the validation patients, whom a hospital that chooses nothing on them would train on."""
+        folder, validation = self._folder(OWN_DATA_ALL, hospital.name), hospital.validation
+        if validation is None or not len(validation.labels) or self.load(folder, test=hospital.test) is not None:
+            return
+        repeats = np.ones(len(validation.labels), np.int64)
+        added = ClientData(hospital.name, validation.images, validation.labels, repeats, hospital.client.origin)
+        client = replace(pool_clients([hospital.client, added]), name=hospital.name)
+        values = self._list_own_settings(hospital.name)
+        experiment = self._isolate(replace(hospital, client=client), hospital.test, values)
+        digest = f"{experiment.digests[hospital.name]} {_validation_digest(hospital)}"
+        experiment = replace(experiment, digests={**experiment.digests, hospital.name: digest})
+        name = f"{hospital.name}, own data and validation patients"
+        trained = self._train(experiment, 1, self.pretrain(experiment), folder, name)
         self._write(folder, experiment, trained, hospital.test)
 
     def _train_centralized(self, hospitals: list[Hospital], changes: dict[str, Any]) -> None:
@@ -246,12 +270,12 @@ class AlternativeRuns:
         weights = {name: (network.parameters(), network.buffers()) for name, network in networks.items()}
         validation = hospital.validation
         known: dict[str, np.ndarray] = {}
-        choice = gate.Choice(OWN_DATA, False, (), "there are no validation images")
+        choice, price = gate.Choice(OWN_DATA, False, (), "there are no validation images"), None
         if validation is not None:
             known = {name: self._score(networks[name], *weights[name], validation).scores for name in networks}
-            choice = gate.choose(OWN_DATA, known, validation.labels, validation.patients, settings.caution)
+            choice, price = _choose_by_validation(known, validation, settings)
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / CHOICE, asdict(choice))
+        write_json(folder / CHOICE, asdict(choice) | {"price": None if price is None else asdict(price)})
         used = {name for name in networks if name == choice.name or (choice.mixed and name == OWN_DATA)}
         judged = {name: self._score(networks[name], *weights[name], hospital.test).scores for name in used}
         scores = gate.apply(choice, OWN_DATA, judged, known)
@@ -356,6 +380,21 @@ def _find_local_steps(experiment: Experiment, client: ClientData, settings: Fede
         return steps
     place = [other.name for other in experiment.clients].index(client.name)
     return steps.model_copy(update={"per_client": [steps.per_client[place]]})
+
+
+def _choose_by_validation(
+    scores: dict[str, np.ndarray], validation: TestSet, settings: Gate
+) -> tuple[gate.Choice, GatePrice | None]:
+    """What the gate chooses, and what its caution may cost; with a bound the caution is chosen by that."""
+    given = OWN_DATA, scores, validation.labels, np.asarray(validation.patients)
+    if settings.worst is None:
+        price = next(iter(price_gate(*given, (settings.caution,))), None)
+    else:
+        price = find_caution(price_gate(*given), settings.worst)
+        if price is not None and price.worst < -settings.worst:
+            text = f"too few validation patients for alternatives.gate.worst: {settings.worst:g}"
+            warn(f"{validation.site}: {text}; caution {price.caution:g}")
+    return gate.choose(*given, settings.caution if price is None else price.caution), price
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from chestfed.results.evaluation.comparison import NOT_IN_EVERY_SPLIT, compare
 from chestfed.results.evaluation.estimates import auc_estimates, bound_over_splits
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.methods import Intervals
+from chestfed.results.evaluation.joining.contributions import Subset, estimate_contributions
 from chestfed.results.evaluation.labeled import Scored, group_splits, put_beside
 from chestfed.results.evaluation.splits import Splits
 from chestfed.results.evaluation.training_seeds import seeds_test
@@ -124,3 +125,17 @@ def test_interval_of_auc_over_splits() -> None:
     assert alone is not None
     assert first is not None
     assert first.high - first.low < alone.high - alone.low
+
+
+def test_contribution_over_splits_is_difference() -> None:
+    """Of one partner all three measures are the difference of the two models."""
+    a, b = make_runs(3, 2)
+    models = [[put_beside(parts).scores for parts in zip(*group_splits(run).values(), strict=True)] for run in (a, b)]
+    whole = put_beside([members[0] for members in group_splits(a).values()])
+    scores = dict(zip((Subset(), Subset({"partner"})), models, strict=True))
+    given = whole.labels, whole.patients
+    (each,), total = estimate_contributions(scores, ["partner"], *given, splits=Splits(3, REUSE))
+    mean = compare(a, b)[-1]
+    for test in (each.shapley, each.added_first, each.removed_last, total):
+        assert (test.difference, test.p) == pytest.approx((mean.difference, mean.p))
+        assert test.interval == mean.interval

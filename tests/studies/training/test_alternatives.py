@@ -42,6 +42,8 @@ SETTINGS = [
     'alternatives={"fine_tuned": {"epochs": [0.5, 1], "lr_factors": [1, 0.1]}, "gate": {}}',
 ]
 
+ALL = "own data and validation patients"
+
 
 @pytest.fixture(autouse=True, scope="module")
 def _two_patients_count() -> Iterator[None]:
@@ -63,13 +65,34 @@ def folder(home: Path) -> Path:
 def test_each_hospital_has_all_alternatives(folder: Path) -> None:
     frame = chestfed.Study.load(folder).alternatives()
     models = frame.query("disease == 'mean'").groupby("hospital")["model"].apply(list).to_dict()
-    five = ["own data alone", "K=2", "fine-tuned", "centralized", "gate"]
-    assert models == {"chexpert": five, "chestxray8": five}
+    six = ["own data alone", "K=2", ALL, "fine-tuned", "centralized", "gate"]
+    assert models == {"chexpert": six, "chestxray8": six}
     gains = pd.read_csv(folder / "alternative_gains.csv")
-    assert set(gains["model"]) == {"K=2", "fine-tuned", "centralized", "gate"}
+    assert set(gains["model"]) == {"K=2", ALL, "fine-tuned", "centralized", "gate"}
     costs = pd.read_csv(folder / "gate_gains.csv")
     assert set(costs["model"]) == {"gate"}
-    assert set(costs["reference"]) == {"K=2", "fine-tuned", "centralized"}
+    assert set(costs["reference"]) == {"K=2", ALL, "fine-tuned", "centralized"}
+
+
+def test_own_data_and_validation_is_more(folder: Path) -> None:
+    """It trains on more rows than own data: another model, of a stage 1 of its own."""
+    for name, alone in (("chestxray8", folder / "k2" / "alternatives" / "own_data"), ("chexpert", None)):
+        more = pd.read_parquet(folder / "k2" / "alternatives" / "own_data_all" / name / "predictions.parquet")
+        less = pd.read_parquet((folder / "k1" if alone is None else alone / name) / "predictions.parquet")
+        assert more["image"].tolist() == less["image"].tolist()
+        assert (more["score_edema"] != less["score_edema"]).any()
+    pretrained = folder.parent.glob("synthetic-pretrained-*")
+    assert len(list(pretrained)) == 4
+
+
+def test_gate_says_what_it_may_cost(folder: Path) -> None:
+    prices = RunFolder(folder).path.glob("k2/alternatives/gate/*/choice.json")
+    known = [json.loads(file.read_text())["price"] for file in prices]
+    assert len(known) == 2
+    for price in filter(None, known):
+        assert price["caution"] == 1
+        assert -0.1 <= price["worst"] <= 0
+        assert 0 <= price["seen"] <= 1
 
 
 def test_aucs_are_those_of_the_stored_scores(folder: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.randomness import numpy_stream
+from chestfed.results.evaluation.splits import ONE_SPLIT, Splits
 from chestfed.results.evaluation.training_seeds import SeedsTest, estimate_contrast
 
 #: Up to so many partners every order counts: 2^5 = 32 studies.
@@ -36,7 +37,7 @@ Subset = frozenset[str]
 
 @dataclass(frozen=True)
 class Contribution:
-    """Contribution of one partner to the mean AUC at the target, over test patients and training seeds."""
+    """Contribution of one partner to the mean AUC at the target, over test patients, training seeds and splits."""
 
     partner: str
     shapley: SeedsTest  #: its error includes that of a sample of orders
@@ -101,12 +102,14 @@ def estimate_contributions(
     patients: np.ndarray,
     hospitals: np.ndarray | None = None,
     orders: Sequence[Sequence[str]] | None = None,
+    splits: Splits = ONE_SPLIT,
 ) -> tuple[list[Contribution], SeedsTest]:
     """The contribution of each partner, and the total gain v(all) - v(none).
 
     `scores` are those of the target's test images `[n, J]` after training with each set of partners, one array per
     training seed, the same seeds for every set (`list_subsets` says which sets). Labels are `[n, J]` in {0, 1, NaN},
-    patients and hospitals `[n]`. `orders` are the sampled ones (`sample_orders`); None: every order counts.
+    patients and hospitals `[n]`. `orders` are the sampled ones (`sample_orders`); None: every order counts. With
+    `splits` the columns are those of every split of the patients, side by side (`labeled.put_beside`).
 
     Raises `ValueError` if a set is missing, and as `estimate_contrast`.
     """
@@ -118,7 +121,7 @@ def estimate_contributions(
     def estimate(weights: Mapping[Subset, float], sampling: tuple[float, float] | None = None) -> SeedsTest:
         counting = {subset: weight for subset, weight in weights.items() if weight}
         models = [scores[subset] for subset in counting]
-        return estimate_contrast(models, list(counting.values()), labels, patients, hospitals, sampling)
+        return estimate_contrast(models, list(counting.values()), labels, patients, hospitals, sampling, splits)
 
     empty, full = Subset(), Subset(partners)
     contributions = []

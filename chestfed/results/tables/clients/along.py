@@ -13,6 +13,7 @@ from typing import Any
 import pandas as pd
 
 from chestfed.core.provenance import Origin
+from chestfed.results.tables.clients.gate import GatePriceFacts
 from chestfed.results.tables.collect import collect
 from chestfed.results.tables.frames import Results, RunEntry, list_records, make_differences, make_estimates
 from chestfed.results.tables.run_folder import RunFolder
@@ -32,7 +33,7 @@ def collect_along(groups: Sequence[Group], title: str, design: str) -> Results:
     """The groups of a design, `target_images` or `subsets`, together; see `collect`."""
     estimates: list[dict[str, Any]] = []
     differences: list[dict[str, Any]] = []
-    curves, runs, gates = [], list[RunEntry](), dict[str, dict[str, int]]()
+    curves, runs, gates, prices = [], list[RunEntry](), dict[str, dict[str, int]](), dict[str, GatePriceFacts]()
     collected = [collect(group.runs, title, design=design) for group in groups]
     for group, results in zip(groups, collected, strict=True):
         about = {"design": design, "target_images": group.target_images, "subset": group.subset}
@@ -42,11 +43,19 @@ def collect_along(groups: Sequence[Group], title: str, design: str) -> Results:
             models = [name_in_group(model, about) for model in results.curves["model"]]
             curves.append(results.curves.assign(model=models))
         gates |= {name_in_group(name, about): counts for name, counts in results.about["gate"].items()}
+        prices |= {name_in_group(name, about): price for name, price in results.about["gate_price"].items()}
         runs += [{**run, "run": name_in_group(run["run"], about)} for run in results.about["runs"]]
     return Results(
         title,
         Origin.together(results.origin for results in collected),
-        {**collected[0].about, "gate": gates, "runs": runs, "recognized": None, "calibration": []},
+        {
+            **collected[0].about,
+            "gate": gates,
+            "gate_price": prices,
+            "runs": runs,
+            "recognized": None,
+            "calibration": [],
+        },
         make_estimates(estimates),
         make_differences(differences),
         pd.concat(curves, ignore_index=True) if curves else pd.DataFrame(),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 
+from chestfed.results.evaluation.joining.gate_price import GAIN
 from chestfed.results.tables.columns import GATE, OWN_DATA, DifferenceRow
 from chestfed.results.tables.files import expected, read_json_file
 from chestfed.results.tables.frames import get_interval
@@ -14,6 +15,16 @@ from chestfed.results.tables.titles import ALTERNATIVE_TITLES
 
 if TYPE_CHECKING:
     from chestfed.results.tables.frames import Results
+
+
+class GatePriceFacts(TypedDict):
+    """`gate_price.GatePrice` as plain data."""
+
+    caution: float
+    worst: float
+    seen: float
+    positives: float
+    negatives: float
 
 
 def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
@@ -30,6 +41,23 @@ def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]
     return counts
 
 
+def read_prices(runs: Sequence[RunFolder], k: int) -> dict[str, GatePriceFacts]:
+    """Hospital -> what its gate may cost, as it was simulated, in the mean over the runs; of those that know it."""
+    known: dict[str, list[GatePriceFacts]] = {}
+    for run in runs:
+        for file in sorted((run.path / f"k{k}" / ALTERNATIVES / GATE).glob(f"*/{CHOICE}")):
+            price = read_json_file(file).get("price")
+            if price is not None:
+                known.setdefault(file.parent.name, []).append(price)
+    with_means = {}
+    for hospital, prices in known.items():
+        keys = ("caution", "worst", "seen", "positives", "negatives")
+        with_means[hospital] = cast(
+            GatePriceFacts, {key: sum(price[key] for price in prices) / len(prices) for key in keys}
+        )
+    return with_means
+
+
 def state_gate(results: Results) -> str:
     """State the gate's choice at each hospital, and its cost against the other models; empty without a gate."""
     texts = []
@@ -41,8 +69,19 @@ def state_gate(results: Results) -> str:
         chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
         best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
         text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
-        texts.append(f"At {place} the gate chose {chosen}: {', '.join(costs)}{text}.")
+        texts.append(f"At {place} the gate chose {chosen}: {', '.join(costs)}{text}.{_state_price(results, place)}")
     return " ".join(texts)
+
+
+def _state_price(results: Results, place: str) -> str:
+    """What a gate may cost by simulation; empty where it is not known."""
+    price = results.about.get("gate_price", {}).get(place)
+    if price is None:
+        return ""
+    patients = f"{price['positives']:.0f} validation patients with the rarest disease, {price['negatives']:.0f} without"
+    worst = f"{signed(price['worst'])} against own data in the worst 5%"
+    seen = f"a gain of {GAIN:g} is taken by {price['seen']:.0%}"
+    return f" Simulated for {patients}, caution {price['caution']:.2g}: {worst}; {seen}."
 
 
 def _state_cost(row: DifferenceRow) -> str:
