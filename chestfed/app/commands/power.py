@@ -144,6 +144,9 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
             models=len(models),
         )
     reference, model = models
+    if len(reference.tests) > 1:
+        text = "a pilot is of one split of the patients: give the runs of one"
+        raise ConfigError(text, kind="several splits", splits=len(reference.tests))
     if len(reference.frames) < 2:
         text = "a pilot needs two or more training seeds: run `chestfed study` with --seeds 3, or plan with a pipeline"
         raise ConfigError(text, kind="one seed")

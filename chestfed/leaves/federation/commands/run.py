@@ -84,6 +84,7 @@ def federation_run(
 
 def _one_study(file: PipelineFile) -> Pipeline:
     """The pipeline of a file that describes one run; raises ConfigError of a comparison."""
-    if file.is_comparison or file.seeds != 1:
-        raise ConfigError("a federation runs one study: name one method with --methods; no windows, and one seed")
+    if file.is_comparison or file.seeds != 1 or file.splits != 1:
+        text = "name one method with --methods; no windows, one seed, and one split"
+        raise ConfigError(f"a federation runs one study: {text}")
     return file.resolve()
