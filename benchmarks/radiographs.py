@@ -1,7 +1,7 @@
 """When do other hospitals help, on open radiographs? Every table of docs/joining.md that is not of phantoms.
 
     python -m benchmarks.radiographs --data films --save benchmarks/results/radiographs.json
-    python -m benchmarks.radiographs --data films --only "^parts" --markdown
+    python -m benchmarks.radiographs --data films --only "^parts"
 
 Each study is a `chestfed study` command that is printed as it starts, with five splits of the patients and two training
 seeds. What is finished in --out is not run again, and studies are added to those in the saved file.
@@ -87,7 +87,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs_radiographs"))
     parser.add_argument("--only", default="", help="regular expression of the names of studies")
     parser.add_argument("--save", type=Path)
-    parser.add_argument("--markdown", action="store_true", help="print the saved figures as tables")
     chosen = parser.parse_args()
     figures: dict[str, Any] = json.loads(chosen.save.read_text("utf-8")) if chosen.save and chosen.save.exists() else {}
     for name, study in STUDIES.items():
@@ -101,28 +100,40 @@ def main() -> None:
 
 def measure(chosen: argparse.Namespace, study: Study) -> dict[str, Any]:
     """Run one command, and read the tables that it has written."""
-    command = ["study", str(_ROOT / "pipelines" / f"{study.pipeline}.yaml"), "--data", str(chosen.data)]
-    command += ["--out", str(chosen.out), "--no-tracking", "--splits", str(chosen.splits), "--seeds", str(chosen.seeds)]
-    command += ["--jobs", str(chosen.jobs), *study.words]
-    for setting in study.settings:
-        command += ["--set", setting]
-    print("\n$ chestfed", shlex.join(command), flush=True)
+    file = _ROOT / "pipelines" / f"{study.pipeline}.yaml"
+    return measure_splits(chosen, str(file if file.is_file() else study.pipeline), study.words, study.settings)
+
+
+def measure_splits(
+    chosen: argparse.Namespace, pipeline: str, words: Sequence[str], settings: Sequence[str]
+) -> dict[str, Any]:
+    """Run `chestfed study` with all splits and seeds, and read the tables that it has written."""
+    repeats = ["--splits", str(chosen.splits), "--seeds", str(chosen.seeds)]
+    changes = [word for setting in settings for word in ("--set", setting)]
     started = time.monotonic()
-    run = subprocess.run(
-        [sys.executable, "-P", "-m", "chestfed", *command], stdout=subprocess.PIPE, text=True, check=True
-    )
-    print(run.stdout, flush=True)
-    (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", run.stdout))
-    machine = {"processor": _processor(), "cores": os.cpu_count(), "torch": metadata.version("torch")}
+    printed = run_chestfed(chosen, "study", pipeline, *repeats, "--jobs", str(chosen.jobs), *words, *changes)
+    (folder,) = set(re.findall(r"chestfed report (\S+comparison-\w+)", printed))
     return {
-        "command": shlex.join(
-            ["chestfed", *command[:1], study.pipeline, *study.words, *command[command.index("--splits") :][:4]]
-        )
-        + "".join(f" --set {shlex.quote(setting)}" for setting in study.settings),
+        "command": shlex.join(["chestfed", "study", Path(pipeline).stem, *repeats, *words, *changes]),
         "seconds": round(time.monotonic() - started),
-        "machine": machine,
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "torch": metadata.version("torch")},
         **describe(read_comparison(Path(folder))),
     }
+
+
+def run_chestfed(chosen: argparse.Namespace, *words: str) -> str:
+    """What a command prints."""
+    command = [*words, "--data", str(chosen.data), "--out", str(chosen.out), "--no-tracking"]
+    print("\n$ chestfed", shlex.join(command), flush=True)
+    run = subprocess.run(
+        [sys.executable, "-P", "-m", "chestfed", *command],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=os.environ | {"COLUMNS": "200"},
+    )
+    print(run.stdout, flush=True)
+    return run.stdout
 
 
 def describe(results: Results) -> dict[str, Any]:
