@@ -105,6 +105,8 @@ class SiteEntry(StrictModel):
     def _is_cut(self) -> Self:
         if self.partition is not None and (self.clients == 1 or self.cut != "alike" or self.control is not None):
             raise ValueError("partition: needs several clients, and goes with neither cut nor control")
+        if self.partition is not None and self.partition.quantity is None and self.positives is not None:
+            raise ValueError("positives: would make the label skew of partition even; remove one of them")
         if self.clients == 1 and self.cut != "alike":
             raise ValueError("cut: no effect on a site that is one client; set clients, or remove cut")
         return self

@@ -158,6 +158,8 @@ def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest
         ("sites.1.config=elsewhere/chexpert.yaml", "sites.config"),
         ("sites.1.control=noise", "sites.control"),
         ("alternatives={fine_tuned: null}", "alternatives"),
+        ("sites.1.positives=0.1", "sites.positives"),
+        ("federated.sampling={positives: 0.5}", "federated.sampling"),
     ],
 )
 def test_unsupported_key_is_refused(setting: str, key: str) -> None:

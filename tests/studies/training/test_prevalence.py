@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ValidationError
 
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.table import SiteTable
@@ -122,6 +123,14 @@ def test_unreachable_shares_are_refused() -> None:
     same = StudySite(entry, twins.table.with_frame(frame), 1, BOTH, ("here",), {"left_out": {}})
     with assert_refused(ConfigError, "share of positives not reached"):
         thin_positives(same, 1)
+
+
+def test_even_shares_of_skewed_clients_are_refused() -> None:
+    about = {"config": "here.yaml", "clients": 3, "positives": 0.1}
+    assert SiteEntry.model_validate({**about, "partition": {"quantity": 0.5}}).positives == 0.1
+    for skew in ({"dirichlet": 0.1}, {"shards": 1}):
+        with pytest.raises(ValidationError, match="positives"):
+            SiteEntry.model_validate({**about, "partition": skew})
 
 
 def test_default_is_in_no_identity() -> None:
