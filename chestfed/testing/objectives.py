@@ -12,8 +12,11 @@ from chestfed.core.plugins import Options
 from chestfed.learning.objectives import OBJECTIVES, ObjectiveSpec
 from chestfed.learning.objectives.declaration import (
     Objective,
+    Outputs,
     Population,
     Sampled,
+    Seeing,
+    Seen,
     ServerEstimate,
     count_shared,
 )
@@ -23,6 +26,7 @@ from chestfed.testing.contract import Contract, find_declaration, rule, watch_gl
 IMAGES, DISEASES = 12, 3
 #: Steps of Adam on scores that are free, and their size: random scores are then in order.
 STEPS, STEP = 200, 0.1
+SEES = "what it sees of the network has finite gradients"
 SAMPLED = "with an empty memory it is the loss of the batch"
 
 
@@ -53,7 +57,11 @@ class _Batch(Contract):
         self.spec, self.what = spec, f"objective '{spec.name}'"
         ratios = torch.stack([ratio, ratio.flip(0)])
         self.loss_of: Objective = spec.build(options, Population(ratio, ratios))
-        self.unclaimed = frozenset(() if isinstance(self.loss_of, Sampled) else {SAMPLED})
+        self.unclaimed = frozenset(
+            name
+            for name, protocol in {SAMPLED: Sampled, SEES: Seeing}.items()
+            if not isinstance(self.loss_of, protocol)
+        )
         self.logits = torch.randn(IMAGES, DISEASES, generator=draw, dtype=torch.float64)
         self.labels = (torch.rand(IMAGES, DISEASES, generator=draw, dtype=torch.float64) < 0.4).double()
         self.labels[0], self.labels[1] = 0.0, 1.0  # both classes of every disease
@@ -186,6 +194,28 @@ class _Batch(Contract):
         if filled.shape != blank.shape or filled.requires_grad or not bool(filled.any()):
             return f"the new memory is {list(filled.shape)} of {list(blank.shape)}, all zero, or part of a graph"
         return None
+
+    @rule(SEES)
+    def sees_features(self) -> str | None:
+        objective = self.loss_of
+        assert isinstance(objective, Seeing)
+        if unknown := set(objective.models) - {"start", "previous"}:
+            return f"there is no model {', '.join(sorted(unknown))} to see; there are start and previous"
+        draw = torch.Generator().manual_seed(1)
+        features = torch.randn(len(objective.models) + 1, IMAGES, 4, generator=draw, dtype=torch.float64)
+        others = {name: Outputs(self.logits, part) for name, part in zip(objective.models, features[1:], strict=True)}
+
+        def loss(logits: Tensor, own: Tensor) -> Tensor:
+            return objective.seen_loss(logits, self.labels, self.extra, self.dual, Seen(own, others))
+
+        own = features[0].clone().requires_grad_()
+        try:
+            torch.autograd.gradcheck(loss, (self.logits.clone().requires_grad_(), own))
+        except GradcheckError as error:
+            return f"input 0 is the logits, 1 the features: {str(error).splitlines()[0]}"
+        loss(self.logits, own).backward()
+        assert own.grad is not None
+        return None if bool(own.grad.any()) else "the features make no difference"
 
     @rule("no global generator is used")
     def uses_no_generator(self) -> str | None:

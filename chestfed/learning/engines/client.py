@@ -14,8 +14,18 @@ from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.learning.engines.host import NO_MEMORY
 from chestfed.learning.engines.messages.requests import NOTHING
-from chestfed.learning.models import FlatModule, may_draw, renew_statistics, seeded
-from chestfed.learning.objectives.declaration import DualEstimate, Objective, Oracle, Passes, Sampled, count_shared
+from chestfed.learning.models import FlatModule, may_draw, observe_features, renew_statistics, seeded
+from chestfed.learning.objectives.declaration import (
+    DualEstimate,
+    Objective,
+    Oracle,
+    Outputs,
+    Passes,
+    Sampled,
+    Seeing,
+    Seen,
+    count_shared,
+)
 
 
 class Batch(Protocol):
@@ -111,8 +121,14 @@ class NetworkClient:
         self._shared: tuple[Tensor, ...] = ()
         self.loss = network.grad.new_zeros(())
         size = objective.memory_size if isinstance(objective, Sampled) else 0
-        #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row.
+        #: `[rows, memory_size]` of a `Sampled` objective: what it remembers of each row. Of one that sees the previous
+        #: model, `[1, d]`: its weights, 0 before the first round's end.
         self.memory = network.grad.new_zeros(samples, size) if size else NO_MEMORY.to(device)
+        self._seeing = objective if isinstance(objective, Seeing) else None
+        self._keeps_previous = self._seeing is not None and "previous" in self._seeing.models
+        if self._keeps_previous:
+            self.memory = network.grad.new_zeros(1, network.size)
+        self._start: Tensor | None = None  #: the weights of the round's first gradient
         self.rows = torch.zeros(0, dtype=torch.int64)
         self._places = self.rows  # on the device
         self.logits = self.labels = self.remembered = torch.zeros(0, 0)
@@ -141,9 +157,11 @@ class NetworkClient:
         self._network.module.train()
         self._loss_sum.zero_()
         self._gradient_sum.zero_()
-        self._steps = 0
+        self._steps, self._start = 0, None
         yield
         self._last = None
+        if self._keeps_previous:
+            self.memory = self._network.parameters()[None]  # bound to the vector that the local steps have moved
 
     def buffers(self) -> Tensor:
         """The network's buffers after the local steps."""
@@ -316,6 +334,35 @@ class NetworkClient:
         loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory, *self._shared)
         return loss
 
+    def _see(
+        self, objective: Seeing, primal: Tensor, images: Tensor, labels: Tensor, extra: Tensor, dual: Tensor
+    ) -> Tensor:
+        """The loss of a batch for an objective that sees more than logits."""
+        if self._start is None:
+            self._start = primal[: self._network.size].detach().clone()
+        previous = self.memory[0] if self.memory.any() else self._start
+        models = {"start": self._start, "previous": previous}
+        others = {name: self._run_other(models[name], images) for name in objective.models}
+        with observe_features(self._network.module) as features:
+            logits = self._logits(images)
+        self.logits, self.labels, self.remembered = logits.detach(), labels, logits.detach()[:, :0]
+        return objective.seen_loss(logits, labels, extra, dual, Seen(features[0].to(logits), others))
+
+    def _run_other(self, weights: Tensor, images: Tensor) -> Outputs:
+        """Outputs of the network with other weights, in evaluation mode."""
+        module = self._network.module
+        module.eval()
+        try:
+            with (
+                torch.no_grad(),
+                torch.autocast(self._device.type, torch.bfloat16, enabled=self._autocast),
+                observe_features(module) as features,
+            ):
+                logits = self._network.call(weights, images)
+        finally:
+            module.train()
+        return Outputs(logits.to(weights), features[0].to(weights))
+
     def _differentiate(
         self,
         primal: Tensor,
@@ -333,10 +380,13 @@ class NetworkClient:
         alpha = dual.detach().requires_grad_()
 
         with self._randomness(*part):
-            loss = self._loss(self._logits(images), labels, extra, alpha)
+            if self._seeing is not None:
+                loss = self._see(self._seeing, primal, images, labels, extra, alpha)
+            else:
+                loss = self._loss(self._logits(images), labels, extra, alpha)
             loss.backward()
         self.loss = loss.detach()
-        if remembers and self.memory.numel():
+        if remembers and self.memory.numel() and self._seeing is None:
             self.memory[self._places] = self.remembered
 
         if self._weight_decay:

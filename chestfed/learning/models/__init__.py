@@ -17,7 +17,7 @@ from chestfed.learning.models.building import (
 from chestfed.learning.models.declaration import ModelOptions, ModelSpec
 from chestfed.learning.models.factory import get_factory
 from chestfed.learning.models.features import FEATURES, FeatureOptions, load_frozen
-from chestfed.learning.models.flat import FlatModule, convert_numbers, convolve_channels_last
+from chestfed.learning.models.flat import FlatModule, convert_numbers, convolve_channels_last, observe_features
 from chestfed.learning.models.groups import NetworkGroups, find_groups
 from chestfed.learning.models.weights import load_trained, read_weights
 
@@ -41,6 +41,7 @@ __all__ = [
     "may_draw",
     "name_network",
     "network_options",
+    "observe_features",
     "read_weights",
     "renew_statistics",
     "reset_classifier",

@@ -182,3 +182,15 @@ class FlatModule:
         for buffer in self._buffers:
             buffer.copy_(flat[offset : offset + buffer.numel()].view(buffer.shape))
             offset += buffer.numel()
+
+
+@contextmanager
+def observe_features(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect what the last linear layer is given, `[n, f]`, at each call of the module within."""
+    seen: list[Tensor] = []
+    layer = [part for part in module.modules() if isinstance(part, nn.Linear)][-1]
+    hook = layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].flatten(1)))
+    try:
+        yield seen
+    finally:
+        hook.remove()

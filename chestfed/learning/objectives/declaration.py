@@ -7,7 +7,7 @@ behind the weights in the primal vector) and dual variables (`dual`); it says ho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import prod
@@ -72,6 +72,39 @@ class Sampled(Protocol):
 
         With a `shared_shape` there is a sixth argument, these numbers, as a vector.
         """
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Outputs of a network for a batch: logits `[n, J]`, and the input of its last linear layer `[n, f]`."""
+
+    logits: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What an objective sees beside the logits.
+
+    `features` `[n, f]` are the input of the network's last linear layer, differentiable. `others` has the outputs of
+    other models of the same batch, without gradients, in evaluation mode: `start`, the model that the round started
+    from, and `previous`, this client's at the end of its previous round (in the first one `start`).
+    """
+
+    features: Tensor
+    others: Mapping[str, Outputs]
+
+
+@runtime_checkable
+class Seeing(Protocol):
+    """An objective that sees the network's features, and outputs of the `models` that it names."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Other models that are run on every batch: `start`, `previous`; none costs nothing."""
+
+    def seen_loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, seen: Seen) -> Tensor:
+        """The loss of a batch, in place of `loss`, which is that without what is seen."""
 
 
 def shape_shared(objective: object) -> tuple[int, ...]:

@@ -19,7 +19,7 @@ from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.layout import Layout, refuse_running_statistics
 from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.learning.objectives import Objective
-from chestfed.learning.objectives.declaration import Population, shape_shared
+from chestfed.learning.objectives.declaration import Population, Seeing, shape_shared
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.stage_2 import Federated
 
@@ -123,6 +123,8 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    if isinstance(objective, Seeing) and run.runtime.compile:
+        yield f"runtime.compile: objective {settings.objective_spec.name} sees features; remove this option"
     yield from engine_for(run.engine).problems(run)
     yield from _problems_of_runtime(run)
     steps = settings.local_steps

@@ -29,6 +29,7 @@ from chestfed.learning.models import FlatModule, NetworkGroups, reset_classifier
 from chestfed.learning.objectives.declaration import (
     Objective,
     Population,
+    Seeing,
     ServerEstimate,
     count_remembered,
     count_shared,
@@ -135,6 +136,8 @@ class Federation:
         remembered = count_remembered(objective)
         memory = (self.samples[number], remembered) if remembered and self.samples else (0, 0)
         about = (size, dual, buffers, 1 + len(spec.streams), self.place(number))
+        if isinstance(objective, Seeing) and "previous" in objective.models:
+            memory = (1, parameters)
         dtype = self.population.positive_ratio.dtype
         oracle = make_blank(spec, objective, self.population.diseases)
         more: dict[str, Any] = {"exchange": self.exchange, "shared": count_shared(objective), "oracle": oracle}

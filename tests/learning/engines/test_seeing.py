@@ -1,0 +1,175 @@
+"""Objectives that see features and other models: MOON and FedDecorr, the examples, against plain loops in float64."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from chestfed.learning.engines.client import NetworkClient
+from chestfed.learning.engines.messages.requests import NOTHING
+from chestfed.learning.models import FlatModule
+from chestfed.learning.objectives.declaration import Population
+from chestfed.testing import check_objective
+
+ROOT = Path(__file__).parents[3]
+LR = 0.3
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/examples/own_method/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@dataclass
+class Batch:
+    images: Tensor
+    labels: Tensor
+    rows: Tensor
+
+
+@dataclass
+class Batches:
+    """The same six batches again and again."""
+
+    position: int = 0
+    batches: list[Batch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        draw = torch.Generator().manual_seed(3)
+        for _ in range(6):
+            images = torch.randn(5, 4, generator=draw, dtype=torch.float64)
+            labels = (torch.rand(5, 2, generator=draw) < 0.5).double()
+            self.batches.append(Batch(images, labels, torch.arange(5)))
+
+    def next(self) -> Batch:
+        self.position += 1
+        return self.batches[(self.position - 1) % 6]
+
+    def seek(self, position: int) -> None:
+        self.position = position
+
+    def whole(self) -> Iterator[Batch]:
+        return iter(self.batches)
+
+    def close(self) -> None:
+        pass
+
+
+def make_network() -> nn.Sequential:
+    torch.manual_seed(5)
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)).double()
+
+
+def build(declaration: Any, **options: float) -> Any:
+    ratio = torch.full((2,), 0.5, dtype=torch.float64)
+    return declaration.build(declaration.options(**options), Population(ratio, ratio[None]))
+
+
+def train(objective: Any, rounds: int) -> tuple[list[Tensor], NetworkClient]:
+    """Weights after each round of two local steps; rounds start from the last one's end plus 0.01."""
+    network = FlatModule(make_network())
+    client = NetworkClient("c", Batches(), network, objective, device=torch.device("cpu"), samples=5, loss_draws=False)
+    ends = [network.parameters()]
+    for _ in range(rounds):
+        v = ends[-1] + 0.01
+        with client.training(torch.zeros(0), NOTHING):
+            for _ in range(2):
+                gradient, _ = client(v, torch.zeros(0, dtype=torch.float64))
+                v -= LR * gradient
+        ends.append(v.clone())
+    return ends[1:], client
+
+
+def run_plainly(loss: Any, rounds: int) -> list[Tensor]:
+    """The same with autograd alone; `loss(logits, labels, z, start z, previous z)`."""
+
+    def forward(flat: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        parts = flat.split([12, 3, 6, 2])
+        z = torch.tanh(images @ parts[0].view(3, 4).T + parts[1])
+        return z @ parts[2].view(2, 3).T + parts[3], z
+
+    batches = Batches()
+    ends = [torch.cat([part.detach().reshape(-1) for part in make_network().parameters()])]
+    previous = None
+    for _ in range(rounds):
+        v = ends[-1] + 0.01
+        start = v.clone()
+        for _ in range(2):
+            batch = batches.next()
+            w = v.clone().requires_grad_()
+            logits, z = forward(w, batch.images)
+            z_start = forward(start, batch.images)[1].detach()
+            z_previous = z_start if previous is None else forward(previous, batch.images)[1].detach()
+            loss(logits, batch.labels, z, z_start, z_previous).backward()
+            assert w.grad is not None
+            v = v - LR * w.grad
+        previous = v
+        ends.append(v)
+    return ends[1:]
+
+
+def moon(logits: Tensor, labels: Tensor, z: Tensor, start: Tensor, previous: Tensor) -> Tensor:
+    def likeness(other: Tensor) -> Tensor:
+        return (z * other).sum(1) / z.norm(dim=1) / other.norm(dim=1) / 0.5
+
+    near, far = likeness(start).exp(), likeness(previous).exp()
+    return functional.binary_cross_entropy_with_logits(logits, labels) + 2.0 * -(near / (near + far)).log().mean()
+
+
+def feddecorr(logits: Tensor, labels: Tensor, z: Tensor, *_: Tensor) -> Tensor:
+    covariance = torch.cov(z.T, correction=0)
+    deviations = (covariance.diagonal() + 1e-8).sqrt()  # as published
+    correlations = covariance / deviations[:, None] / deviations
+    return functional.binary_cross_entropy_with_logits(logits, labels) + 0.7 * correlations.square().mean()
+
+
+def test_moon_equals_a_plain_loop() -> None:
+    ends, client = train(build(load("moon").MOON, mu=2.0), 3)
+    for end, expected in zip(ends, run_plainly(moon, 3), strict=True):
+        torch.testing.assert_close(end, expected, rtol=0, atol=1e-12)
+    torch.testing.assert_close(client.memory[0], ends[-1], rtol=0, atol=0)  # what a checkpoint keeps
+
+
+def test_feddecorr_equals_a_plain_loop() -> None:
+    ends, client = train(build(load("feddecorr").FEDDECORR, beta=0.7), 2)
+    for end, expected in zip(ends, run_plainly(feddecorr, 2), strict=True):
+        torch.testing.assert_close(end, expected, rtol=0, atol=1e-12)
+    assert not client.memory.numel()
+
+
+@pytest.mark.parametrize("name", ["moon", "feddecorr"])
+def test_examples_keep_the_contract(name: str) -> None:
+    assert len(check_objective(getattr(load(name), name.upper()))) == 10
+
+
+def test_objective_that_ignores_features_breaks_it() -> None:
+    from dataclasses import replace
+
+    from chestfed.testing.contract import ContractError
+
+    moon = load("moon")
+    deaf = replace(moon.MOON, build=lambda options, population: build(moon.MOON, mu=0.0))
+    with pytest.raises(ContractError, match="no difference"):
+        check_objective(deaf)
+
+
+def test_other_objectives_see_nothing() -> None:
+    from chestfed.learning.objectives.cross_entropy import CrossEntropy
+
+    ends, client = train(CrossEntropy(), 1)
+    assert client._seeing is None
+    expected = run_plainly(lambda logits, labels, *_: functional.binary_cross_entropy_with_logits(logits, labels), 1)
+    torch.testing.assert_close(ends, expected, rtol=0, atol=1e-12)
