@@ -59,7 +59,8 @@ def test_published_figures_of_table_3() -> None:
         assert ours == {disease: float(row[disease]) for disease in DISEASES}
     assert pipeline.k == [16]
     assert pipeline.evaluation.over_hospitals == "pooled"
-    assert {(s.clients, s.test_fraction, s.validation_fraction) for s in pipeline.sites} == {(4, 0.05, 0.3)}
+    assert [site.clients for site in pipeline.sites] == [4, 3, 3, 5, 1]  # all five organizations, by size
+    assert {(site.test_fraction, site.validation_fraction) for site in pipeline.sites} == {(0.05, 0.3)}
 
 
 @pytest.mark.parametrize("data", ["cats_vs_dogs", "cifar10", "cifar100", "fashion_mnist", "melanoma", "stl10"])
