@@ -92,7 +92,7 @@ def _measure(runs: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarra
         for value in (0, 1):
             ranks = scipy.stats.rankdata(np.stack([run[column == value, j] for run in runs]), axis=1)
             if (ranks.std(axis=1) > 0).all():
-                correlations.append(np.corrcoef(ranks)[0, 1:].mean())
+                correlations.append(np.atleast_2d(np.corrcoef(ranks))[0, 1:].mean())
     correlation = float(np.mean(correlations)) if correlations else 0.0
     return min(max(round(estimate[0][0] / 0.05) * 0.05, 0.55), 0.95), min(max(round(correlation, 1), 0.0), 0.9)
 
