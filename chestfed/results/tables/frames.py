@@ -148,7 +148,7 @@ def read_row(folder: Path) -> Row:
 
 
 def list_estimates(
-    rows: Sequence[Row], splits: int = 1, bound: Bound | None = None, **head: object
+    rows: Sequence[Row], splits: int = 1, bound: Bound | None = None, /, **head: object
 ) -> Iterator[dict[str, Any]]:
     """One model's AUCs at one place as estimates: of one run with intervals, of several their mean and spread.
 

@@ -56,7 +56,11 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
     Versions and packages stay those that the numbers are of.
     """
     pipeline, identity = experiment.pipeline, identify(experiment)
-    asked = {"title": pipeline.title, "settings": identity.settings, "configuration": shareable(pipeline)}
+    asked: dict[str, Any] = {
+        "title": pipeline.title,
+        "settings": identity.settings,
+        "configuration": shareable(pipeline),
+    }
     asked["scored"] = describe_test_set(experiment)
     if experiment.sites:
         asked["cut_seed"] = experiment.sites[0].seed  # of patients: the first of several training seeds

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict, cast
+from statistics import fmean
+from typing import TYPE_CHECKING, TypedDict
 
 from chestfed.results.evaluation.joining.gate_price import GAIN
 from chestfed.results.tables.columns import GATE, OWN_DATA, DifferenceRow
@@ -49,13 +50,16 @@ def read_prices(runs: Sequence[RunFolder], k: int) -> dict[str, GatePriceFacts]:
             price = read_json_file(file).get("price")
             if price is not None:
                 known.setdefault(file.parent.name, []).append(price)
-    with_means = {}
-    for hospital, prices in known.items():
-        keys = ("caution", "worst", "seen", "positives", "negatives")
-        with_means[hospital] = cast(
-            GatePriceFacts, {key: sum(price[key] for price in prices) / len(prices) for key in keys}
-        )
-    return with_means
+    return {
+        hospital: {
+            "caution": fmean(price["caution"] for price in prices),
+            "worst": fmean(price["worst"] for price in prices),
+            "seen": fmean(price["seen"] for price in prices),
+            "positives": fmean(price["positives"] for price in prices),
+            "negatives": fmean(price["negatives"] for price in prices),
+        }
+        for hospital, prices in known.items()
+    }
 
 
 def state_gate(results: Results) -> str:
