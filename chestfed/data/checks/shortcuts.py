@@ -65,7 +65,7 @@ def _list_known(config: SiteConfig, site: Inspection) -> dict[str, np.ndarray]:
         return {}
     known = {"view": frame["view"].cat.codes.to_numpy(), "sex": frame["sex"].cat.codes.to_numpy()}
     known["age group"] = frame["age"].to_numpy() // 10
-    known |= {name.removeprefix(PREFIX): frame[name].to_numpy() for name in frame if name.startswith(PREFIX)}
+    known |= {name.removeprefix(PREFIX): frame[name].to_numpy() for name in map(str, frame) if name.startswith(PREFIX)}
     if config.table is not None and config.table.patient_prefix is not None:
         known["site"] = frame["patient"].str.partition("/")[0].to_numpy(dtype=object)
     if frame["image"].str.contains("/", regex=False).any():

@@ -126,7 +126,7 @@ def subgroup_grid(summary: Summary, head: str) -> Grid:
             cell = _cell(row, row["auc"])
             plain = () if pd.isna(row["auc_all_pairs"]) else (f"all pairs {number(row['auc_all_pairs'])}",)
             cells.append(Cell(cell.text, (*cell.below, over, *plain)))
-        lines.append(Line(name_group(column, group), (Cell(str(rows["group_n"].iloc[0])), *cells)))
+        lines.append(Line(name_group(str(column), str(group)), (Cell(str(rows["group_n"].iloc[0])), *cells)))
     diseases = (Cell(format_title(disease)) for disease in drop_single_mean((*summary.diseases, "mean")))
     return Grid("subgroups", "", (Cell("group"), Cell(head), *diseases), tuple(lines))
 

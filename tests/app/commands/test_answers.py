@@ -54,6 +54,11 @@ def test_commands_about_sites_answer(tmp_path: Path, tiny_hospitals: Path) -> No
     assert result["passed"] is (result["errors"] == 0)
     _, result = ask(tmp_path, "site", "table", SITE, *data, "--sample", 3)
     assert result["shown"] == 3
+    small = ("--set", "samples=null", "--set", "preprocess.size=32", "--cache", tmp_path / "cache")
+    _, result = ask(tmp_path, "site", "probe", "source_addition_samples", *data, *small)
+    assert set(result["recall"]) == set(result["images"])
+    assert result["chance"] == pytest.approx(1 / len(result["recall"]))
+    assert result["chance"] < result["accuracy"] <= 1  # the phantoms' hospitals have machines of their own
 
 
 def test_commands_about_runs_answer(tiny_study: Path, tmp_path: Path) -> None:

@@ -66,4 +66,4 @@ def test_a_group_has_a_name_of_its_own(tmp_path: Path) -> None:
 
 def test_a_site_without_groups_has_no_column(tmp_path: Path) -> None:
     frame: pd.DataFrame = open_table(tmp_path, {}, ROWS).frame
-    assert not [name for name in frame if name.startswith("group_")]
+    assert not [name for name in frame if str(name).startswith("group_")]

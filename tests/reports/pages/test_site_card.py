@@ -87,6 +87,14 @@ def markdown(card: SiteReport) -> str:
     return as_markdown(card)
 
 
+def test_card_says_how_well_sites_are_named(card: SiteReport, markdown: str, tmp_path: Path) -> None:
+    assert card.probe is not None
+    assert set(card.probe.recall) == {"vindr", "chexpert", "padchest"}
+    assert card.probe.chance < card.probe.accuracy <= 1
+    assert card.probe.describe() in markdown
+    assert own_card(tmp_path, Hospital(tmp_path)).probe is None  # beside no other
+
+
 def own_card(folder: Path, hospital: Hospital, **keys: Any) -> SiteReport:
     hospital.save()
     site = own_config(folder, ONEHOT, **keys)

@@ -17,6 +17,7 @@ from chestfed.core.provenance import Origin
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.checks import CheckReport, check_site
 from chestfed.data.checks.problems import FIRST, PICTURES_READ, REMARK, Inspection, Problems, printable
+from chestfed.data.checks.site_probe import SiteProbe, probe_sites, shrink
 from chestfed.data.images.decode import decode
 from chestfed.data.images.preprocess import Preprocess
 from chestfed.data.sites.config import SiteConfig
@@ -25,6 +26,8 @@ from chestfed.reports.pages.drift import Drift, drift
 
 #: Images that are shown, and pixels of their sides.
 SHOWN, SIDE = 8, 128
+#: Images of a site that the site probe decodes.
+PROBED: Final = 200
 #: Ages from here on are one group: higher ones can identify a person.
 OLDEST: Final = 90
 _FIRST_THINGS: Final = 5
@@ -84,6 +87,17 @@ class SiteReport:
     def other_sites(self) -> tuple[Profile, ...]:
         """The sites that it is compared with."""
         return tuple(_describe(other) for other in self.check.others.values())
+
+    @cached_property
+    def probe(self) -> SiteProbe | None:
+        """How well small images name the sites; None unless two of them have patients enough with readable images."""
+        images, patients = {}, {}
+        for site in (self.check.inspection, *self.check.others.values()):
+            small = _draw_small(site)
+            people = site.survey.table.frame["patient"].iloc[list(small)].tolist()
+            if len(set(people)) > 1:
+                images[site.survey.table.name], patients[site.survey.table.name] = np.stack([*small.values()]), people
+        return probe_sites(images, patients) if len(images) > 1 else None
 
     def name_site(self, site: Profile) -> str:
         """A site's short name; on the report of a real site, a synthetic one is marked."""
@@ -191,6 +205,21 @@ def years(age: float) -> str:
 def _find_role(file: str, label_files: Mapping[str, Sequence[str]]) -> str:
     name = PurePath(file.removesuffix(".gz"))
     return next((role for role, patterns in label_files.items() if any(map(name.match, patterns))), "label file")
+
+
+def _draw_small(site: Inspection) -> dict[int, np.ndarray]:
+    """Row -> small image of at most `PROBED` readable ones, drawn at random."""
+    table, small = site.survey.table, dict[int, np.ndarray]()
+    if site.scan is None:
+        return small
+    images, stored = table.frame["image"].tolist(), table.stored()
+    candidates = np.flatnonzero(site.scan.readable & ~site.scan.frame["blank"].to_numpy(dtype=bool))
+    for row in numpy_stream(0, "site probe of a card", table.name).permutation(candidates)[:PROBED].tolist():
+        try:
+            small[row] = shrink(Preprocess().apply(decode(table.root / images[row], stored[row])))
+        except (ChestfedError, OSError):  # changed or removed since it was examined
+            continue
+    return small
 
 
 def _describe(site: Inspection) -> Profile:

@@ -287,10 +287,12 @@ def _compare(report: SiteReport, drawn: bool) -> Section:
     tables += [drift_table(report), make_grid("shares", "Prevalence, all splits", heads, prevalences)]
     kinds = report.check.kinds
     same, near, people = (len(kinds.get(kind, ())) for kind in (SITES_SHARE_PICTURE, SITES_NEAR, SITES_SHARE_PATIENT))
-    words = (
+    words: tuple[str, ...] = (
         f"Images that another site also has: {same:,}; near-duplicates: {near:,}. "
         f"Patients with the same name as one at another site: {people:,}.",
     )
+    if drawn and (probe := report.probe) is not None:
+        words = (*words, f"{probe.describe()}.")
     remark = (
         "Drift score = W + P, between 0 (alike) and 2. W: Wasserstein-1 distance of the gray-level histograms, with "
         "the whole range as 1: the mean over the 64 bins of |F − G|, F and G cumulative. P: mean over the diseases "
