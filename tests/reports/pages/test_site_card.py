@@ -392,7 +392,14 @@ def test_page_is_whole_and_accessible(html: str, page: Page, markdown: str) -> N
 def test_second_card_examines_no_image(
     tmp_path: Path, tiny_hospitals: Path, cache: Path, card: SiteReport, html: str, markdown: str
 ) -> None:
-    words = [SITES / "vindr.yaml", "--data", tiny_hospitals, "--against", SITES / "chexpert.yaml", "--against"]
+    words: list[str | Path] = [
+        SITES / "vindr.yaml",
+        "--data",
+        tiny_hospitals,
+        "--against",
+        SITES / "chexpert.yaml",
+        "--against",
+    ]
     result = call(*words, SITES / "padchest.yaml", "--out", tmp_path / "a.html", "--cache", cache)
     assert result.exit_code == 0, result.output
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == html
