@@ -103,7 +103,7 @@ class Federation:
         weights = client_weights(list(counts.values()), settings.weights)
         images = settings.images_per_step * (k if settings.spec.pooled else 1)
         if settings.sampling is not None:
-            both = ((ratios > 0) & (ratios < 1)).any(axis=1)
+            both = [bool(((shares > 0) & (shares < 1)).any()) for shares in ratios]
             check_classes(settings, dict(zip(counts, both, strict=True)))
             ratios, share = settings.sampling.change_counts(ratios, labeled.numpy(), images)
             labeled = torch.from_numpy(share)
