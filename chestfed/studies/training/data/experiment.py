@@ -143,7 +143,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
         )
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
-    study = []
+    study: list[StudySite] = []
     for site in (_change_rows(site, pipeline.training_seed) for site in sites):
         if site.entry.training_images is not None:
             target = site.clients[0] if not study and len(site.clients) > 1 else ""
