@@ -39,7 +39,7 @@ _SHOWN_PICTURES: Final = (
     "pixels, without names or headers; text in the pixels is still there."
 )
 #: Sections in a terminal below the problems: those whose sentences are printed, tables, and tables as one line each.
-_IN_TERMINAL: Final = ("labels", "people", "files")
+_IN_TERMINAL: Final = ("labels", "people", "shortcuts", "files")
 _TABLES: Final = ("prevalence", "shortcuts", "drift")
 _LINES: Final = ("splits", "not_understood", "sexes", "views", "files", "formats", "sizes", "bits", "modes", "syntaxes")
 
