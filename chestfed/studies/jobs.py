@@ -49,6 +49,7 @@ class Jobs(Executor):
                 "held-out sites"
             )
         refuse_engine(studies)
+        WorkerContext().preload("chestfed.studies.preloaded")
 
     def __call__(self, jobs: Sequence[Job], deployment: Deployment) -> list[StudyResult]:
         several = f"{len(jobs)} studies" if len(jobs) > 1 else _count_models(jobs[0].experiment.pipeline)

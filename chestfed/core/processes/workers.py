@@ -1,7 +1,8 @@
 """Worker processes: one thread each, none outlives its parent; a long list of jobs on several.
 
-They are spawned, for the parent may have threads, and do not import the parent's main module: a script that uses
-chestfed needs no `if __name__ == "__main__":`, and does not run again in each of them.
+They are not forks of the parent, which may have threads, and do not import its main module: a script that uses
+chestfed needs no `if __name__ == "__main__":`, and does not run again in each of them. On Linux they are forks of one
+server, which has imported once what all of them need; elsewhere each is spawned.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
@@ -27,30 +27,66 @@ from typing import Any, TypeVar
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.processes import stopping
 
+if sys.platform == "linux":
+    from multiprocessing.context import ForkServerContext as _Context
+    from multiprocessing.context import ForkServerProcess as _Process
+else:
+    from multiprocessing.context import SpawnContext as _Context
+    from multiprocessing.context import SpawnProcess as _Process
+
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 _STARTING = threading.Lock()
+_PRELOADED: list[str] = []
 _IS_WORKER = threading.Event()
 
 
-class _Worker(SpawnProcess):
-    """A spawned process that leaves the parent's main module alone."""
+class _Worker(_Process):
+    """A process that leaves the parent's main module alone, and has its environment as it is now."""
+
+    _environment: dict[str, str] | None = None
+
+    def start(self) -> None:
+        """Start the process."""
+        self._environment = dict(os.environ)  # a server has that of its own start
+        super().start()
+
+    def run(self) -> None:
+        """Run in the process."""
+        if self._environment is not None and self._environment != os.environ:
+            os.environ.clear()
+            os.environ.update(self._environment)
+        super().run()
 
     @staticmethod
     def _Popen(process_obj: BaseProcess) -> Any:
         with _hide_main_module(), stopping.block_signals():  # Ctrl-C is the parent's, while it imports too
-            return SpawnProcess._Popen(process_obj)
+            return _Process._Popen(process_obj)
 
     def terminate(self) -> None:
         """Called when another worker has died: this one ignores SIGTERM, and its result is not read."""
         self.kill()
 
 
-class WorkerContext(SpawnContext):
+class WorkerContext(_Context):
     """Starts processes that do not import the parent's main module."""
 
     Process = _Worker
+
+    def preload(self, *modules: str) -> None:
+        """Have these modules imported once for all processes to come, beginning now; the first call counts.
+
+        Without it what is imported once is the module of the first work of `parallel_map`.
+        """
+        if sys.platform == "linux" and not _PRELOADED:
+            from multiprocessing import forkserver, resource_tracker
+
+            _PRELOADED.extend(modules)
+            resource_tracker.ensure_running()  # which unblocks signals once it runs
+            with _hide_main_module(), stopping.block_signals():
+                self.set_forkserver_preload(_PRELOADED)
+                forkserver.ensure_running()
 
 
 @contextmanager
@@ -154,6 +190,7 @@ def parallel_map(
     if workers == 1:
         yield from map(work, jobs)
         return
+    WorkerContext().preload(getattr(work, "func", work).__module__)
     chunks = [jobs[start : start + chunk] for start in range(0, len(jobs), chunk)]
     done = 0
     while done < len(chunks):

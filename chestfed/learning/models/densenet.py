@@ -24,6 +24,8 @@ _GROUPS = (4, 2, 1)
 #: Packages that MONAI's networks do not use, and more than half of the time that its import takes.
 _NOT_FOR_NETWORKS = (
     *("mlflow", "matplotlib", "jsonschema", "optuna", "sklearn", "ignite"),
+    *("cupy", "cupyx", "cucim", "transformers", "huggingface_hub", "tensorboard", "tensorboardX", "nibabel", "itk"),
+    *("skimage", "onnx", "tensorrt", "torch_tensorrt", "pytorch_lightning"),
     *(f"scipy.{part}" for part in ("ndimage", "optimize", "signal", "sparse", "spatial", "stats")),
 )
 
@@ -97,12 +99,18 @@ def _densenet161(options: PublishedOptions, outputs: int) -> nn.Module:
 def _densenet(
     outputs: int, norm: Norm, init_features: int, growth_rate: int, block_config: tuple[int, ...], bn_size: int = 4
 ) -> DenseNet:
-    with _without(_NOT_FOR_NETWORKS):
-        from monai.networks.nets import DenseNet
-
+    DenseNet = import_densenet()
     groups = _groups(init_features, growth_rate, block_config, bn_size)
     layer = ("group", {"num_groups": groups}) if norm == "group" else "batch"
     return DenseNet(2, 3, outputs, init_features, growth_rate, block_config, bn_size, norm=layer)
+
+
+def import_densenet() -> type[DenseNet]:
+    """MONAI's class; the first call takes a second."""
+    with _without(_NOT_FOR_NETWORKS):
+        from monai.networks.nets import DenseNet
+
+    return DenseNet
 
 
 @contextmanager

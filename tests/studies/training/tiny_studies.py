@@ -78,6 +78,9 @@ class Forks:
     def __init__(self) -> None:
         self._fork, self.Queue = multiprocessing.get_context("fork"), WorkerContext().Queue
 
+    def preload(self, *modules: str) -> None:
+        """Nothing: a fork has what was imported."""
+
     def Process(self, target: Callable[[Job, Any], None], args: tuple[Job, Any]) -> BaseProcess:
         return self._fork.Process(target=lambda job, to: target(pickle.loads(pickle.dumps(job)), to), args=args)
 
