@@ -31,8 +31,9 @@ CHECKSUM: Final = "checksum"
 #: Seconds between two saves of a state, more if writing it would take more than this share of the time: that of all
 #: clients of a large network is gigabytes.
 SECONDS_BETWEEN_SAVES, SHARE_OF_SAVING = 60.0, 0.01
-#: Raised when states of unfinished training get other names: those of another version are trained again.
-STATE_VERSION: Final = 2
+#: Raised when states of unfinished training get other names, or their vectors another order: those of another version
+#: are trained again.
+STATE_VERSION: Final = 3
 
 
 class SaveTimes:

@@ -66,13 +66,15 @@ def build_network(outputs: int) -> FlatModule:
 
 def pretrain(network: FlatModule, client: Client) -> Tensor:
     """Stage 1: cross-entropy at the target alone, in plain PyTorch. Returns the weights `[d]`, the last layer new."""
-    adam = torch.optim.Adam(network.module.parameters(), PRETRAIN_LR)
+    weights = torch.nn.Parameter(network.parameters())
+    network.bind(weights.data)
+    adam = torch.optim.Adam([weights], PRETRAIN_LR)
     for _ in range(PRETRAIN_STEPS):
         images, labels = client.draw_batch()
         known = ~labels.isnan()
-        network.grad.zero_()
         logits = network.module(images)
-        torch.nn.functional.binary_cross_entropy_with_logits(logits[known], labels[known]).backward()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(logits[known], labels[known])
+        weights.grad, _ = network.differentiate(loss)
         adam.step()
     reset_classifier(network.module, NETWORK, labels.shape[1], SEED)
     return network.parameters()
@@ -84,10 +86,8 @@ def compute_gradients(
     """Gradients of the objective on the next batch, by v = (weights, a, b) `[d + 2J]` and by alpha `[J]`."""
     images, labels = client.draw_batch()
     network.bind(primal)
-    network.grad.zero_()
     extra, alpha = primal[network.size :].clone().requires_grad_(), dual.clone().requires_grad_()
-    objective.loss(network.module(images), labels, extra, alpha).backward()
-    return torch.cat([network.grad, extra.grad]), alpha.grad
+    return network.differentiate(objective.loss(network.module(images), labels, extra, alpha), extra, alpha)
 
 
 def train_codasca(network: FlatModule, weights: Tensor, clients: list[Client]) -> Tensor:

@@ -84,7 +84,8 @@ def check_a_lone_client_is_proximal_descent_ascent_bit_by_bit(module: ModuleType
     gradients = problem[0].torch_gradients()
     for _ in range(6 * 5):
         grad_v, grad_alpha = gradients(v, alpha)
-        v, alpha = v - 0.03 * (grad_v + 0.3 * (v - start.primal)), alpha + 0.02 * grad_alpha
+        pulled = v.lerp(start.primal, 0.03 * 0.3)  # the operations of a step, which round as they do
+        v, alpha = pulled.sub(grad_v, alpha=0.03), alpha + 0.02 * grad_alpha
     assert torch.equal(server.primal, v)
     assert torch.equal(server.dual, alpha)
 

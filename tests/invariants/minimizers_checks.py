@@ -131,7 +131,7 @@ MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
             "gradients(w, message.dual)[0]",
             "(1 - self.beta) * gradients(w, message.dual)[0]",
         ),
-        "the step takes the gradient": ("w -= self.local_lr * u", "w -= self.local_lr * (u - self.beta * u)"),
+        "the step takes the gradient": ("self.local_lr, u)", "self.local_lr, u - self.beta * u)"),
     },
     "variables": {
         "one local step too many": ("range(self.window)", "range(self.window + 1)"),

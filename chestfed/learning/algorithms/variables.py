@@ -145,14 +145,17 @@ def descend_(
     reference: Tensor | None = None,
     shift: Tensor | None = None,
 ) -> None:
-    """One step: v -= step * (gradient + prox * (v - reference) + shift), in place; what is not given is left out."""
+    """One step: v -= step * (gradient + prox * (v - reference) + shift), in place; what is not given is left out.
+
+    One pass over memory for each vector, without a copy of any.
+    """
     for block in blocks(v):
-        slope = gradient[block]
+        part = v[block]
         if prox and reference is not None:
-            slope = (v[block] - reference[block]).mul_(prox).add_(slope)
+            part.lerp_(reference[block], step * prox)
+        part.sub_(gradient[block], alpha=step)
         if shift is not None:
-            slope = slope + shift[block]
-        v[block] -= step * slope
+            part.sub_(shift[block], alpha=step)
 
 
 def weighted_mean(tensors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:

@@ -374,8 +374,7 @@ class NetworkClient:
         """Gradients by primal and dual on a batch; the loss is noted, and what the objective `remembers` of rows."""
         images, labels = batch
         size = self._network.size
-        self._network.bind(primal)
-        self._network.grad.zero_()
+        self._network.bind(primal, bf16=self._autocast)
         extra = primal[size:].detach().requires_grad_()
         alpha = dual.detach().requires_grad_()
 
@@ -384,13 +383,11 @@ class NetworkClient:
                 loss = self._see(self._seeing, primal, images, labels, extra, alpha)
             else:
                 loss = self._loss(self._logits(images), labels, extra, alpha)
-            loss.backward()
+            gradient, dual_gradient = self._network.differentiate(loss, extra, alpha)
         self.loss = loss.detach()
         if remembers and self.memory.numel() and self._seeing is None:
             self.memory[self._places] = self.remembered
 
         if self._weight_decay:
-            self._network.grad.add_(primal[:size], alpha=self._weight_decay)
-        if extra.grad is None or alpha.grad is None:  # an objective without variables of its own
-            return self._network.grad, torch.zeros_like(dual)
-        return torch.cat([self._network.grad, extra.grad]), alpha.grad
+            gradient[:size].add_(primal[:size], alpha=self._weight_decay)
+        return gradient, dual_gradient

@@ -24,7 +24,8 @@ def renew_statistics(module: nn.Module) -> Iterator[None]:
     before = [(part.momentum, part.training) for part in norms]
     hooks = [part.register_forward_pre_hook(_plain_mean()) for part in norms]
     for part in norms:
-        part.reset_running_stats()
+        part.running_mean.zero_()  # not `reset_running_stats`: a `FlatModule` has taken its counter
+        part.running_var.fill_(1)
         part.train()
     try:
         with torch.no_grad():

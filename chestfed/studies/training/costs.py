@@ -57,6 +57,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     network = new_network(pipeline, machine)
+    weights = network.parameters()
     whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
     width = load_frozen(model).count_features(whole) if isinstance(model, FeatureOptions) else None
     seconds = partial(_seconds, threads=machine.threads if machine.device.type == "cpu" else 0)
@@ -75,6 +76,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
             device=machine.device,
         ).next()
         network.module.train(training)
+        network.bind(weights, bf16=training and machine.autocast)
         with (
             seeded(0, machine.device),
             torch.set_grad_enabled(training),
@@ -82,7 +84,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         ):
             loss = network.module(batch.images).float().square().mean()
         if training:
-            loss.backward()
+            network.differentiate(loss)
         loss.item()  # waits for the device
 
     def per_image(images: int, training: bool) -> float:

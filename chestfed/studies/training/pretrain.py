@@ -11,7 +11,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from chestfed.core.checkpoint import SaveTimes, load_checkpoint, report_damage, save_checkpoint
+from chestfed.core.checkpoint import SaveTimes, load_state, report_damage, save_state
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.learning.algorithms.variables import is_finite
@@ -69,18 +69,18 @@ def pretrain(experiment: Experiment, folder: Path, report: Callable[[int, float]
 
     network = new_network(pipeline, machine)
     weights = torch.nn.Parameter(network.parameters())
-    adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay)
+    adam = torch.optim.Adam([weights], lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
     client = _target_client(experiment, network)
     vector = weights.detach()  # one tensor object for the same storage, so that the network is bound to it once
     done, losses, buffers = 0, [], network.buffers()
     if state_file.exists():
-        tensors, values = load_checkpoint(state_file)
+        tensors, values = load_state(state_file, machine.device)
         with report_damage(state_file):
             if values["folder"] != folder.name:  # which names what determines it
                 raise ValueError(f"it is of {values['folder']}, not of {folder.name}")
             done, losses = values["step"], values["losses"]
             _put(tensors, vector, adam, done)
-            buffers = tensors["buffers"].to(machine.device)
+            buffers = tensors["buffers"]
         report(done, losses[-1] if losses else float("nan"))
 
     empty, times = torch.zeros(0, device=machine.device), SaveTimes()
@@ -136,4 +136,4 @@ def _put(tensors: dict[str, Tensor], vector: Tensor, adam: torch.optim.Adam, don
 
 def _save(path: Path, weights: Tensor, buffers: Tensor, adam: torch.optim.Adam, values: dict[str, Any]) -> None:
     moments = {f"adam.{name}": tensor for name, tensor in adam.state_dict()["state"][0].items()}
-    save_checkpoint(path, {"weights": weights, "buffers": buffers, **moments}, values)
+    save_state(path, {"weights": weights, "buffers": buffers, **moments}, values)

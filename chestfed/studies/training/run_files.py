@@ -180,10 +180,7 @@ def write_weights(file: Path, network: FlatModule, primal: Tensor, buffers: Tens
         "output": "logits [n, diseases]",
         **experiment.origin.keys(),
     }
-    tensors = network.module.state_dict()
-    # Batches since this process began, which nothing reads: a resumed study would have another file for the same model.
-    tensors |= {name: tensor * 0 for name, tensor in tensors.items() if name.endswith("num_batches_tracked")}
-    save_checkpoint(file, tensors, values)
+    save_checkpoint(file, network.state_dict(), values)
 
 
 def read_model(folder: Path, experiment: Experiment, name: str = MODEL_FILE) -> FlatModule:

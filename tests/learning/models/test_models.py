@@ -12,7 +12,14 @@ import torch
 
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
-from chestfed.learning.models import MODELS, FlatModule, build_model, network_options, reset_classifier
+from chestfed.learning.models import (
+    MODELS,
+    FlatModule,
+    build_model,
+    convolve_channels_last,
+    network_options,
+    reset_classifier,
+)
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Runtime
@@ -44,9 +51,59 @@ def test_flat_gradient_is_the_modules() -> None:
     expected = torch.cat([parameter.grad.reshape(-1) for parameter in model.parameters()])  # type: ignore[union-attr]
     network = FlatModule(build_model(SMALL, 5, 1))
     network.bind(network.parameters())
-    network.grad.zero_()
-    network.module(images()).square().sum().backward()
-    torch.testing.assert_close(network.grad, expected, rtol=0, atol=0)
+    gradient, _ = network.differentiate(network.module(images()).square().sum())
+    torch.testing.assert_close(gradient, expected, rtol=0, atol=0)
+    assert torch.equal(network.grad, gradient)
+    assert all(parameter.grad is None for parameter in network.module.parameters())
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_channels_last_keeps_the_gradient(autocast: bool) -> None:
+    """Weights in the format of the images, and converted to bfloat16 at once: what the module itself gives, bit by bit."""
+
+    def compute_loss(model: torch.nn.Module) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            return model(images()).float().square().sum()
+
+    model = build_model(SMALL, 5, 1).to(memory_format=torch.channels_last)
+    convolve_channels_last(model)
+    network = FlatModule(build_model(SMALL, 5, 1), channels_last=True)
+    vector = network.parameters()
+    for _ in range(2):
+        network.bind(vector, bf16=autocast)
+        network.differentiate(compute_loss(network.module))
+        model.zero_grad()
+        compute_loss(model).backward()
+        vector -= 0.01 * network.grad
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.01 * parameter.grad
+    assert torch.equal(network.parameters(), vector)
+    network.bind(vector)
+    for parameter, other in zip(network.module.parameters(), model.parameters(), strict=True):
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, other)
+
+
+def test_unused_parameters_have_no_slope() -> None:
+    network = FlatModule(build_model(SMALL, 5, 1))
+    network.bind(network.parameters())
+    network.differentiate(network.module(images()).square().sum())
+    extra, dual = torch.ones(3, requires_grad=True), torch.ones(2, requires_grad=True)
+    gradient, dual_gradient = network.differentiate((2 * extra).sum(), extra, dual)
+    assert not gradient[: network.size].any()
+    assert gradient[network.size :].tolist() == [2, 2, 2]
+    assert dual_gradient.tolist() == [0, 0]
+
+
+def test_counters_of_batches_stay_in_files() -> None:
+    model = build_model(SMALL, 5, 1)
+    names = list(model.state_dict())
+    network = FlatModule(model)
+    network.module.train()(images())
+    state = network.state_dict()
+    assert sorted(state) == sorted(names)
+    build_model(SMALL, 5, 2).load_state_dict(state)
 
 
 def test_float_buffers_come_back() -> None:
@@ -121,7 +178,7 @@ def kept_bytes(network: FlatModule) -> tuple[int, list[torch.Tensor]]:
         sizes.clear()  # the next step may use other addresses
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             logits = network.trained(images(4))
-        logits.square().sum().backward()
+        network.differentiate(logits.square().sum())
     return sum(sizes.values()), [logits, network.grad, network.buffers()]
 
 
@@ -175,8 +232,7 @@ def test_static_parameters_equal_bound_ones() -> None:
         vector = network.parameters() * 1.01
         for _ in range(3):
             network.bind(vector)
-            network.grad.zero_()
-            network.trained(images).square().sum().backward()
+            network.differentiate(network.trained(images).square().sum())
             vector -= 0.01 * network.grad
         network.bind(vector)
         assert torch.equal(network.parameters(), vector)

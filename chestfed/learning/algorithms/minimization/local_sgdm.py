@@ -17,7 +17,7 @@ from torch import Tensor
 from chestfed.core import plugins
 from chestfed.learning.abilities import AVERAGING
 from chestfed.learning.algorithms.declaration import AlgorithmSpec, Setting
-from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless
+from chestfed.learning.algorithms.variables import Gradients, LocalStepAlgorithm, Point, Stateless, descend_
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class LocalSgdm(LocalStepAlgorithm[State, State, Stateless]):
         """U = beta u + g, then w = w - lr u."""
         w, u = local.primal, local.momentum
         u.mul_(self.beta).add_(gradients(w, message.dual)[0])
-        w -= self.local_lr * u
+        descend_(w, self.local_lr, u)
 
 
 class Options(plugins.Options):
