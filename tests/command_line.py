@@ -36,10 +36,6 @@ def commands(group: Any = None, *names: str) -> Iterator[tuple[str, ...]]:
             yield (*names, name)
 
 
-def _line(folder: Path, page: Path) -> None:
-    page.write_text(f"report of {folder.name}", encoding="utf-8")
-
-
 def _leave_empty(picture: object, out: io.BytesIO | Path, **about: object) -> None:
     out.write_bytes(b"") if isinstance(out, Path) else out.write(b"<svg/>")
 
@@ -107,7 +103,6 @@ def call(*words: object, folder: Path | None = None, drawn: bool = False) -> Cal
         ExitStack() as stack,
     ):
         if words[:1] == ("study",) and "--no-tracking" not in words:
-            stack.enter_context(patch("chestfed.reports.tracking.recording.write_report", _line))
             stack.enter_context(copied_stores())
         if "--dry-run" in words:
             stack.enter_context(timed_once())

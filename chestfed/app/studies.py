@@ -48,7 +48,7 @@ class Session:
         say(console, f"{studies.pipeline.title}: {studies.file.name} on {studies.machine.name}")
         bars = Bars(console)
         reporters = Reporters([bars, FigureFiles()], partial(say, console, style="yellow"))
-        record = self.record(pages=len(studies.variants) == 1) if self.tracking else None
+        record = self.record() if self.tracking else None
         if record is not None:
             reporters.add(record)
         with bars, use(reporters):
@@ -62,12 +62,12 @@ class Session:
         show_answer(console, str(output().result["answer"]))
         return finished
 
-    def record(self, *, pages: bool = True) -> Reporter:
+    def record(self) -> Reporter:
         """A record in the MLflow store of this session."""
         from chestfed.reports.tracking.recording import MlflowRecord
         from chestfed.reports.tracking.store import local_store
 
-        return MlflowRecord(self.tracking_uri or local_store(self.out), self.out / "mlflow-artifacts", pages=pages)
+        return MlflowRecord(self.tracking_uri or local_store(self.out), self.out / "mlflow-artifacts")
 
 
 class FigureFiles(Reporter):

@@ -7,7 +7,7 @@ preempted is queued again and resumes from its run folder; one that fails is nam
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,7 +67,7 @@ def _run_on_cluster(jobs: Sequence[Job], at_once: int, file: Path, tracking_uri:
     logs = jobs[0].out.absolute() / "jobs"
     executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
     with executor.batch():
-        sent = [executor.submit(JobTraining(pages=len(jobs) == 1), job, tracking_uri) for job in jobs]
+        sent = [executor.submit(JobTraining(), job, tracking_uri) for job in jobs]
     labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
     note(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
@@ -107,11 +107,8 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
     return executor, as_completed
 
 
-@dataclass(frozen=True)
 class JobTraining:
-    """Training that a job does; `pages` as of `MlflowRecord`."""
-
-    pages: bool = True
+    """Training that a job does."""
 
     def __call__(self, job: Job, tracking_uri: str | None) -> StudyResult:
         """Train one study on the node's own device, or what is left of it.
@@ -119,7 +116,7 @@ class JobTraining:
         Raises `ChestfedError` if a signal has asked the job to end; submitit passes on no other kind of end. Its own,
         before the time limit, comes to `checkpoint`.
         """
-        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts", pages=self.pages)] if tracking_uri else []
+        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
         experiment = replace(job.experiment, machine=prepare_machine(job.experiment.pipeline.runtime))
         try:
             with stopping.handle_signals():

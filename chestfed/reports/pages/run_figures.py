@@ -322,11 +322,6 @@ def _place(rows: pd.DataFrame, places: Sequence[str]) -> pd.DataFrame:
     return rows.assign(position=rows["place"].map(places.index))
 
 
-def overview(run: RunFolder, results: Results) -> list[Picture]:
-    """A few figures to stand beside a study's numbers: AUC by K, the gain at each hospital, and ROC curves."""
-    return [auc_by_k(results), *draw_hospitals(results), *([] if run.scores_stay else roc_curves(run))]
-
-
 def auc_by_k(results: Results) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval."""
     frame = results.view("study")

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -22,13 +21,11 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
-from chestfed.reports.pages.page import write_report
-from chestfed.reports.pages.run_figures import overview
 from chestfed.reports.tracking.store import Store
 from chestfed.results.tables.answer import answer_study, list_metrics
 from chestfed.results.tables.frames import TABLES, Results, Row, read_row
 from chestfed.results.tables.grid import markdown
-from chestfed.results.tables.run_folder import COMPARISON, MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
+from chestfed.results.tables.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.tables.views import describe_aucs, make_auc_grid
 from chestfed.studies.training.identity import software_versions
 from chestfed.studies.training.loop import History
@@ -48,14 +45,14 @@ _NOTE = "mlflow.json"
 class MlflowRecord(Reporter):
     """Records studies, one after the other, in the experiment of one store.
 
-    `artifacts` is the folder of a local store's artifacts. Without `pages` a study is recorded without figures and
-    page, which take longer than a small study: for the studies of a comparison, which has a page.
+    `artifacts` is the folder of a local store's artifacts. A page is not among them: it takes longer than a small
+    study, and `chestfed report` writes it when it is asked for.
     """
 
     name = "MLflow tracking"
 
-    def __init__(self, uri: str, artifacts: Path, *, pages: bool = True) -> None:
-        self._uri, self._artifacts, self._pages = uri, artifacts, pages
+    def __init__(self, uri: str, artifacts: Path) -> None:
+        self._uri, self._artifacts = uri, artifacts
 
     @cached_property
     def _store(self) -> Store:
@@ -156,7 +153,7 @@ class MlflowRecord(Reporter):
         self._child = ""
 
     def study_done(self, results: Results) -> None:
-        """Log the tables, figures and files of the study, and end its run."""
+        """Log the tables and files of the study, and end its run."""
         if self._recorded:
             return
         study, store, run = self._study, self._store, self._parent
@@ -172,12 +169,6 @@ class MlflowRecord(Reporter):
         for name, rows in (tables | {"significance": results.gains("study")}).items():
             if len(rows):
                 store.log_table(run, rows.dropna(axis="columns", how="all").round(_DIGITS), f"{name}.json")
-        if self._pages:
-            with TemporaryDirectory(prefix="chestfed-") as made:
-                for picture in overview(RunFolder(study.folder), results):
-                    picture.save_png(Path(made))
-                store.log_file(run, Path(made), "figures")
-            self._log_page(run, study.folder)
         for file in _FILES:
             if (study.folder / file).exists():
                 store.log_file(run, study.folder / file, "run_folder")
@@ -209,8 +200,6 @@ class MlflowRecord(Reporter):
         for file in sorted({*folder.glob("*.csv"), *folder.glob("*.json"), *folder.glob("*.png")}):
             if file.name != _NOTE:
                 self._store.log_file(run, file)
-        if (folder / COMPARISON).is_file():
-            self._log_page(run, folder)
         self._store.end_run(run)
 
     def trial_done(self, trial: Trial, *, reused: bool) -> None:
@@ -245,11 +234,6 @@ class MlflowRecord(Reporter):
             run = self._store.start_run(name, {**tags, "mark": mark})
         write_json(folder / _NOTE, {"part": part, "run": run})
         return run
-
-    def _log_page(self, run: str, folder: Path) -> None:
-        with TemporaryDirectory(prefix="chestfed-") as made:
-            write_report(folder, Path(made) / "report.html")
-            self._store.log_file(run, Path(made) / "report.html")
 
     def _flush(self) -> None:
         """Log the rounds that wait, the last one first."""

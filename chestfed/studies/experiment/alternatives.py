@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import AddedLater, StrictModel
 from chestfed.results.evaluation.joining.gate import CAUTION
 from chestfed.studies.experiment.stage_2 import Federated, complete_entry
+
+if TYPE_CHECKING:
+    from chestfed.studies.experiment.pipeline import Pretrain
 
 
 class FineTuning(StrictModel):
@@ -67,6 +70,12 @@ class Alternatives(StrictModel):
         description="site -> settings with which its own data are trained on in place of the method's, as "
         "`chestfed tune --k all` finds them: `{nih: {local_lr: 0.02}}`",
     )
+    own_data_steps: Annotated[Literal["epochs", "study"], AddedLater()] = Field(
+        "epochs",
+        description="stage 1 of the model of own data. epochs: pretrain.epochs passes over the hospital's images; "
+        "study: as many steps as stage 1 of the study takes at the target, whatever the number of images, so that the "
+        "model has as many local steps as the hospital has in the federation after the target's stage 1",
+    )
     fine_tuned: FineTuning | None = Field(
         FineTuning(), description="the common model trained on at the hospital; needs validation_fraction at its site"
     )
@@ -85,6 +94,14 @@ class Alternatives(StrictModel):
     def needs_validation(self) -> bool:
         """Whether something is chosen on validation patients."""
         return self.fine_tuned is not None or self.gate is not None
+
+    def limit_pretraining(self, pretrain: Pretrain, rows: int, target_rows: int) -> Pretrain:
+        """Stage 1 of a hospital's own data: it has `rows` training rows, and the study's target `target_rows`."""
+        if self.own_data_steps == "epochs":
+            return pretrain
+        steps = pretrain.steps(target_rows)
+        epochs = max(0.0, steps - 0.5) * pretrain.batch_size / rows  # half a step less: rounded up, it is `steps`
+        return pretrain.model_copy(update={"epochs": epochs})
 
     @model_validator(mode="after")
     def _gate_has_own_model(self) -> Self:

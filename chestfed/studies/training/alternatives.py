@@ -100,9 +100,8 @@ class AlternativeRuns:
         if choices is None:
             return
         hospitals = list(self._hospitals())
-        self._drop_other_settings()
-        for hospital in self._list_alone():
-            self._train_alone(hospital)
+        for name in self.list_alone():
+            self.train_alone(name)
         if choices.fine_tuned is not None:
             self._keep_only(FINE_TUNED, [choices.fine_tuned.model_dump(), *map(_validation_digest, hospitals)])
             for hospital in hospitals:
@@ -118,13 +117,19 @@ class AlternativeRuns:
             settings += [choices.own_data_settings] if choices.own_data_settings else []
             self._keep_only(GATE, settings)
             of_own_data = {hospital.name: self._list_own_settings(hospital.name) for hospital in hospitals}
-            self._keep_only(OWN_DATA_ALL, [of_own_data, *map(_validation_digest, hospitals)])
+            steps = [] if choices.own_data_steps == "epochs" else [choices.own_data_steps]
+            self._keep_only(OWN_DATA_ALL, [of_own_data, *map(_validation_digest, hospitals), *steps])
             for hospital in hospitals:
                 self._train_on_all(hospital)
                 self._choose(hospital, choices.gate)
 
     def list_alone(self) -> list[str]:
-        """The hospitals whose model of their own data is missing, those with most images first."""
+        """The hospitals whose model of their own data is missing, those with most images first.
+
+        Models of another number of steps, or of other settings, are removed.
+        """
+        if self.pipeline.alternatives is not None and self.pipeline.alternatives.own_data:
+            self._keep_only(OWN_DATA, self.pipeline.alternatives.own_data_steps, first="epochs")
         self._drop_other_settings()
         missing = sorted(self._list_alone(), key=lambda hospital: -hospital.client.training_rows)
         return [hospital.name for hospital in missing]
@@ -176,6 +181,7 @@ class AlternativeRuns:
     def _train_alone(self, hospital: Hospital) -> None:
         folder = self._folder(OWN_DATA, hospital.name)
         experiment = self._isolate(hospital, hospital.test, self._list_own_settings(hospital.name))
+        experiment = self._limit_stage_1(experiment)
         folder.mkdir(parents=True, exist_ok=True)
         if values := self._list_own_settings(hospital.name):
             write_json(folder / _SETTINGS, values)
@@ -191,7 +197,7 @@ class AlternativeRuns:
         added = ClientData(hospital.name, validation.images, validation.labels, repeats, hospital.client.origin)
         client = replace(pool_clients([hospital.client, added]), name=hospital.name)
         values = self._list_own_settings(hospital.name)
-        experiment = self._isolate(replace(hospital, client=client), hospital.test, values)
+        experiment = self._limit_stage_1(self._isolate(replace(hospital, client=client), hospital.test, values))
         digest = f"{experiment.digests[hospital.name]} {_validation_digest(hospital)}"
         experiment = replace(experiment, digests={**experiment.digests, hospital.name: digest})
         name = f"{hospital.name}, own data and validation patients"
@@ -317,6 +323,13 @@ class AlternativeRuns:
         """A study of this hospital alone, with these values of its settings."""
         return isolate(self.experiment, hospital.client, test, with_values(self._common_settings, values))
 
+    def _limit_stage_1(self, alone: Experiment) -> Experiment:
+        """The study of one hospital with as much of stage 1 as `alternatives.own_data_steps` says."""
+        assert self.pipeline.alternatives is not None
+        rows, target_rows = alone.clients[0].training_rows, self.experiment.clients[0].training_rows
+        pretrain = self.pipeline.alternatives.limit_pretraining(self.pipeline.pretrain, rows, target_rows)
+        return replace(alone, pipeline=alone.pipeline.model_copy(update={"pretrain": pretrain}))
+
     def _train(self, experiment: Experiment, k: int, pretrained: Pretrained, folder: Path, name: str) -> Trained:
         folder.mkdir(parents=True, exist_ok=True)
         rounds = experiment.pipeline.federated.rounds
@@ -344,11 +357,12 @@ class AlternativeRuns:
     def _folder(self, kind: str, site: str) -> Path:
         return self.folder / ALTERNATIVES / kind / site
 
-    def _keep_only(self, kind: str, settings: Any) -> None:
-        """Remove what was trained with other settings."""
+    def _keep_only(self, kind: str, settings: Any, first: Any = None) -> None:
+        """Remove what was trained with other settings; what has none written was trained with `first`."""
         folder = self.folder / ALTERNATIVES / kind
         text = json.dumps(settings, sort_keys=True)
-        if (folder / _SETTINGS).is_file() and read_json(folder / _SETTINGS) != {"settings": text}:
+        stored = read_json(folder / _SETTINGS).get("settings", text if first is None else json.dumps(first))
+        if folder.is_dir() and stored != text:
             shutil.rmtree(folder)
             warn(f"{kind}: other settings than before, trained again")
         folder.mkdir(parents=True, exist_ok=True)

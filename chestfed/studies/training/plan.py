@@ -146,7 +146,10 @@ class StudyPlan:
         alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
         parts = []
         if choices.own_data and alone:
-            steps = sum(pipeline.pretrain.steps(client.rows) for client in alone)
+            target = clients[0].rows
+            steps = sum(
+                choices.limit_pretraining(pipeline.pretrain, client.rows, target).steps(client.rows) for client in alone
+            )
             parts.append(PlannedAlternative("own data alone", len(alone), steps, len(alone) * settings.steps))
         if choices.fine_tuned is not None and able:
             passes = max(choices.fine_tuned.epochs) * len(choices.fine_tuned.lr_factors)

@@ -35,6 +35,7 @@ SMALL = [
     "evaluation.resamples=20",
     "runtime.threads=1",
     "preprocess.size=64",
+    "model.pool=4",
 ]
 #: The default study with two K, evaluated every round.
 SETTINGS = [*SMALL, "k=[1,2]", "evaluation.every=1"]
