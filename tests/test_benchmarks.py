@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from pathlib import Path
 
@@ -18,17 +19,24 @@ from tests.results.tables.finished_runs import NAMES, write_run
 
 
 @pytest.mark.slow
-def test_the_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (gpu, training):
-        monkeypatch.setattr(module, "SIZE", 128)
-    gpu.main(["training", "--smoke", "--workers", "1", "--save", str(tmp_path / "gpu.json")])
-    report = json.loads((tmp_path / "gpu.json").read_text())
-    assert [row["precision"] for row in report["rows"]] == list(gpu.PRECISIONS)
-    assert "mean nothing" in report["device"]
-    gpu.main(["study", "--smoke", "--save", str(tmp_path / "study.json")])
-    report = json.loads((tmp_path / "study.json").read_text())
-    assert report["parts measured"] == {"stage 1": 2, "stage 2": 2}
-    assert report["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two images at a time
+def test_gpu_benchmark_runs_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "SIZE", 64)
+    parts = ["ceilings", "steps", "launches", "input", "memory", "streams", "study"]
+    gpu.main([*parts, "--smoke", "--here", "--workers", "1", "--save", str(tmp_path / "gpu.json")])
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert "mean nothing" in found["device"]
+    row = found["steps"]["bf16, batch 4"]
+    assert {"bare", "CODASCA", "one graph", "LibAUC-like", "CODASCA / bare", "one graph / bare"} <= row.keys()
+    assert found["launches"]["tf32, CODASCA"]["operators"] > found["launches"]["tf32, CODASCA"]["copy_"] > 0
+    assert found["study"]["parts measured"] == {"stage 1": 2, "stage 2": 2}
+    assert found["study"]["steps of the whole stage 1"] == 224  # two epochs of a thousandth of CheXpert, two at a time
+
+
+def test_part_that_dies_is_noted(tmp_path: Path) -> None:
+    options = argparse.Namespace(smoke=True, workers=-1)  # no thread can be started with it
+    found = gpu._run_apart("input", options, 60.0)
+    assert found["error"] == 1
+    assert found["end"]
 
 
 @pytest.mark.slow
