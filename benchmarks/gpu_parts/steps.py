@@ -159,6 +159,7 @@ def _find_waits(bench: Bench) -> list[str]:
 def measure_memory(bench: Bench) -> None:
     """Peak memory and seconds of a round by the number of clients that one process trains, one after the other."""
     images, autocast = 8 if bench.is_gpu else 4, set_precision("bf16")
+    rule = Codasca(2, ways.LR, ways.LR, prox=ways.PROX)
     for k in (1, 5, 16):
         bench.free()
         first, network, point = ways.make_client(bench, ways.Still(bench, images), autocast=autocast)
@@ -166,7 +167,6 @@ def measure_memory(bench: Bench) -> None:
             ways.make_client(bench, ways.Still(bench, images), autocast=autocast, network=network)[0]
             for _ in range(k - 1)
         ]
-        rule = Codasca(2, ways.LR, ways.LR, prox=ways.PROX)
         fleet = LocalFleet([Host(client, lambda *_, **__: rule) for client in (first, *others)])
         engine = ServerEngine(rule, fleet, [1 / k] * k)
         state = engine.start_stage(point, network.buffers())

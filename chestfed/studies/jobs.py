@@ -129,10 +129,12 @@ def run_jobs(jobs: Sequence[Job], at_once: int) -> Iterator[Job]:
 def run_models(job: Job, at_once: int, ks: Sequence[int], hospitals: Sequence[str]) -> None:
     """Train the K of a study and the hospitals' own data, `at_once` at a time; what takes longest begins.
 
+    The largest K is first, and makes stage 1, for which the other K would wait; hospitals have a stage 1 of their own.
+
     Raises as `run_jobs`.
     """
-    models = [replace(job, label=f"{name}, own data", hospital=name) for name in hospitals]
-    models += [replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)]
+    models = [replace(job, label=f"K={k}", k=k) for k in sorted(ks, reverse=True)]
+    models[1:1] = [replace(job, label=f"{name}, own data", hospital=name) for name in hospitals]
     for _ in run_jobs(models, at_once):
         pass
 

@@ -59,7 +59,7 @@ def test_flat_gradient_is_the_modules() -> None:
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_channels_last_keeps_the_gradient(autocast: bool) -> None:
-    """Weights in the format of the images, converted to bfloat16 at once: the gradient of the module itself, bit by bit."""
+    """Weights in the images' format, converted to bfloat16 at once: the gradient of the module itself, bit by bit."""
 
     def compute_loss(model: torch.nn.Module) -> torch.Tensor:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
