@@ -20,7 +20,7 @@ from chestfed.studies.training.data.collection import load_collection
 from tests.cases import assert_refused
 from tests.studies.training.test_resume_algorithms import Interrupted, make_pipeline, train
 
-DOUBLE = ("runtime.dtype=float64", "pretrain.epochs=0.02", "model.norm=group")
+DOUBLE = ("runtime.channels_last=false", "runtime.dtype=float64", "pretrain.epochs=0.02", "model.norm=group")
 LR = 0.3
 
 
