@@ -81,8 +81,8 @@ def main() -> None:
     """Run what is missing, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the radiographs")
-    parser.add_argument("--splits", type=int, default=5)
-    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("runs_radiographs"))
     parser.add_argument("--only", default="", help="regular expression of the names of studies")

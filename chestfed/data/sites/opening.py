@@ -133,7 +133,9 @@ def survey_site(
         not_understood=source.not_understood,
         columns=name_columns(config, config.table, source.columns) if config.table else {},
     )
-    table, of_groups = add_groups(table, source, rows["file"])
+    of_groups: list[Problem] = []
+    if config.groups:
+        table, of_groups = add_groups(table, source, rows["file"])
     problems += [*of_groups, *_check_table(table, rows, config, labels=not problems)]
     if problems and not keep_going:
         rows, table = rows.iloc[:0], table.with_frame(table.frame.iloc[:0])

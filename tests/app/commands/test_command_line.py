@@ -65,7 +65,7 @@ def test_no_command_prints_the_help(chestfed: Callable[..., Any]) -> None:
 
 def test_tab_completes_commands_and_choices() -> None:
     assert {"study", "evaluate", "site"} <= set(completed(""))
-    assert {"new", "check", "card", "stats", "table"} == set(completed("site", ""))
+    assert {"new", "check", "card", "probe", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
     assert completed("samples", "--size", "") == ["default", "tiny"]
     for words in (["study", "--methods"], ["algorithms"]):

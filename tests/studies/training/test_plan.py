@@ -72,7 +72,7 @@ def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_many_studies_are_one_line() -> None:
     pipelines = [
-        SimpleNamespace(method=method, seed=seed, federated=SimpleNamespace(window=8))
+        SimpleNamespace(method=method, seed=seed, split=0, federated=SimpleNamespace(window=8))
         for method in ("a", "b", "c")
         for seed in range(90)
     ]
