@@ -133,9 +133,7 @@ def survey_site(
         not_understood=source.not_understood,
         columns=name_columns(config, config.table, source.columns) if config.table else {},
     )
-    of_groups: list[Problem] = []
-    if config.groups:
-        table, of_groups = add_groups(table, source, rows["file"])
+    table, of_groups = add_groups(table, source, rows["file"]) if config.groups else (table, [])
     problems += [*of_groups, *_check_table(table, rows, config, labels=not problems)]
     if problems and not keep_going:
         rows, table = rows.iloc[:0], table.with_frame(table.frame.iloc[:0])
