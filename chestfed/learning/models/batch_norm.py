@@ -24,6 +24,8 @@ def renew_statistics(module: nn.Module) -> Iterator[None]:
     before = [(part.momentum, part.training) for part in norms]
     hooks = [part.register_forward_pre_hook(_plain_mean()) for part in norms]
     for part in norms:
+        assert part.running_mean is not None
+        assert part.running_var is not None
         part.running_mean.zero_()  # not `reset_running_stats`: a `FlatModule` has taken its counter
         part.running_var.fill_(1)
         part.train()

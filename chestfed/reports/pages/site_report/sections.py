@@ -278,8 +278,8 @@ def _compare(report: SiteReport, drawn: bool) -> Section:
         else []
     )
     if not others:
-        words = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
-        return Section("beside", "Gray levels", words, tuple(tables), pictures)
+        alone = ("No other site was given; --against OTHER.yaml adds one for comparison.",)
+        return Section("beside", "Gray levels", alone, tuple(tables), pictures)
     all_sites = (site, *others)
     diseases = list(dict.fromkeys(name for card in all_sites for name in card.prevalence))
     prevalences = ((format_title(name), (number(card.prevalence.get(name)) for card in all_sites)) for name in diseases)
