@@ -3,8 +3,8 @@
     python -m benchmarks.radiographs --data films --save benchmarks/results/radiographs.json
     python -m benchmarks.radiographs --data films --only "^parts"
 
-Each study is a `chestfed study` command that is printed as it starts, with five splits of the patients and two training
-seeds. What is finished in --out is not run again, and studies are added to those in the saved file.
+Each study is a `chestfed study` command that is printed as it starts, with ten splits of the patients and one training
+seed. What is finished in --out is not run again, and studies are added to those in the saved file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BOTH = "sites=[{config: ../site_configs/films/nih_sample.yaml, test_fraction: 0
 _HANNOVER = _BOTH % "{config: ../site_configs/films/hannover.yaml, validation_fraction: 0.15}"
 _MATCHED = (
     _BOTH
-    % "{config: ../site_configs/films/guangzhou.yaml, validation_fraction: 0.15, training_images: 416, positives: 0.5}"
+    % "{config: ../site_configs/films/guangzhou.yaml, validation_fraction: 0.15, training_images: 464, positives: 0.5}"
 )
 
 

@@ -5,7 +5,7 @@
 Ten seeds with 1 thread, K=1 and 5 with 2 threads, the ceiling, two negative controls, and pairs within a site: about an
 hour on two cores. Every part is a `chestfed study` command, printed as it starts; what is finished in --out is not run
 again. The ceiling is centralized training on the pooled images (`centralized_auc`), with as many steps and images per
-step. With --readme, the table between README's markers and docs/images/auc_against_k.png are written anew.
+step. With --page, the table between the marks of docs/measurements.md and docs/images/auc_against_k.png are renewed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("runs_source_addition"))
     parser.add_argument("--parts", default="1,2,centralized,controls,within", help="1 and 2: the study, by threads")
     parser.add_argument("--save", type=Path)
-    parser.add_argument("--readme", action="store_true")
+    parser.add_argument("--page", action="store_true")
     chosen = parser.parse_args()
     parts, found = chosen.parts.split(","), dict[str, Any]()
     for threads in (1, 2):
@@ -54,8 +54,8 @@ def main() -> None:
             ks = () if threads == 1 else ("--k", "1,5")
             main_study = _study(chosen, threads, "--seeds", str(chosen.seeds), *ks)
             found[f"{threads} thread{'s' * (threads > 1)}"] = by_seed(main_study, (1, 5))
-            if threads == 1 and chosen.readme:
-                _write_readme(main_study)
+            if threads == 1 and chosen.page:
+                _write_page(main_study)
     if "centralized" in parts:
         both = _study(chosen, 1, "--seeds", str(chosen.fewer), "--methods", "codasca,centralized_auc")
         found["centralized"] = ceiling(both, _study(chosen, 1, "--seeds", str(chosen.fewer), "--k", "1,5"))
@@ -133,8 +133,8 @@ def _rounded(values: pd.Series) -> dict[str, float]:
     return {str(name): round(float(value), 3) for name, value in values.items()}
 
 
-def _write_readme(comparison: Results) -> None:
-    """The table between README's markers, and the picture above it."""
+def _write_page(comparison: Results) -> None:
+    """The table between the marks of docs/measurements.md, and the picture above it."""
     results = comparison.view("seeds")
     table = results.groupby(["k", "disease"])["auc"].mean().unstack()[list(DISEASES)]
     means = results.groupby(["k", "seed"])["auc"].mean().unstack()
@@ -145,12 +145,12 @@ def _write_readme(comparison: Results) -> None:
         lines.append([str(k), *cells, f"**{means.loc[k].mean():.3f}** ± {means.loc[k].std():.3f}"])
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     text += f"\n\n{answer_study(comparison)}"
-    readme = _ROOT / "README.md"
-    before, begin, rest = readme.read_text("utf-8").partition(_MARKS[0])
+    page = _ROOT / "docs" / "measurements.md"
+    before, begin, rest = page.read_text("utf-8").partition(_MARKS[0])
     _, end, after = rest.partition(_MARKS[1])
     if not (begin and end):
-        raise SystemExit(f"{readme}: the marks {' and '.join(_MARKS)} are missing")
-    readme.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
+        raise SystemExit(f"{page}: the marks {' and '.join(_MARKS)} are missing")
+    page.write_text(f"{before}{_MARKS[0]}\n{text}\n{_MARKS[1]}{after}", "utf-8")
     (picture,) = draw_seeds(comparison)
     with TemporaryDirectory() as folder:
         picture.save_png(Path(folder))

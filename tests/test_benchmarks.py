@@ -40,17 +40,17 @@ def test_part_that_dies_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_readme_has_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_has_the_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed)) for seed in (1, 2, 3)]
     results = collect(runs, "Study")
     (tmp_path / "docs" / "images").mkdir(parents=True)
-    readme = tmp_path / "README.md"
-    readme.write_text("\n".join(["before", *source_addition._MARKS, "after"]))
+    page = tmp_path / "docs" / "measurements.md"
+    page.write_text("\n".join(["before", *source_addition._MARKS, "after"]))
     monkeypatch.setattr(source_addition, "_ROOT", tmp_path)
     monkeypatch.setattr(source_addition, "DISEASES", NAMES)
-    source_addition._write_readme(results)
+    source_addition._write_page(results)
     verdict = str(answer_study(results))
-    assert readme.read_text().splitlines()[-3:] == [verdict, source_addition._MARKS[1], "after"]
+    assert page.read_text().splitlines()[-3:] == [verdict, source_addition._MARKS[1], "after"]
     stored = source_addition.by_seed(results, (1, 2))
     (mean,) = results.gains("study", disease="mean").to_dict("records")
     assert stored["95% over patients and seeds"] == [round(mean[end], 3) for end in ("low", "high")]
