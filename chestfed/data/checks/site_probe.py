@@ -25,7 +25,7 @@ _C: Final = 0.01
 
 @dataclass(frozen=True, eq=False)
 class SiteProbe:
-    """How well hospitals are named, by patients that the model has not seen."""
+    """Accuracy with which hospitals are named, on patients that the model has not seen."""
 
     images: Mapping[str, int]  #: per hospital
     recall: Mapping[str, float]  #: share of a hospital's images that are named right

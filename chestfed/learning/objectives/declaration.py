@@ -84,7 +84,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Seen:
-    """What an objective sees beside the logits.
+    """Features and other models' outputs, which an objective sees beside the logits.
 
     `features` `[n, f]` are the input of the network's last linear layer, differentiable. `others` has the outputs of
     other models of the same batch, without gradients, in evaluation mode: `start`, the model that the round started

@@ -44,7 +44,7 @@ class CompositionalAuc(Objective):
 
     @property
     def normalized(self) -> bool:
-        """That of the outer loss."""
+        """Gradient scale of the outer loss."""
         return bool(getattr(self.outer, "normalized", False))
 
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class SiteReport:
 
     @cached_property
     def probe(self) -> SiteProbe | None:
-        """How well small images name the sites; None unless two of them have patients enough with readable images."""
+        """Accuracy of naming the sites by small images; None unless two have enough patients with readable images."""
         images, patients = {}, {}
         for site in (self.check.inspection, *self.check.others.values()):
             small = _draw_small(site)

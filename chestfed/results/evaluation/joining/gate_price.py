@@ -1,4 +1,4 @@
-"""What a gate may cost a hospital with its validation patients, and what it lets pass, by simulation.
+"""Price of a gate at a hospital with its validation patients, and the gains that it takes, by simulation.
 
 The validation patients are drawn again and again from a binormal model: there are as many as the hospital has, with the
 labels that they have, and the scores of a disease are normal with a higher mean for patients with it, such that each
@@ -37,7 +37,7 @@ _WORST: Final = 0.05
 
 @dataclass(frozen=True)
 class GatePrice:
-    """What a gate does at hospitals with such validation patients."""
+    """Expected losses and taken gains of a gate at hospitals with such validation patients."""
 
     caution: float
     #: Mean over the worst 5% of the true AUC of what is chosen minus that of own data: 0 or less.
@@ -72,7 +72,7 @@ def price_gate(
     positives, negatives = (int((known[:, rarest] == value).sum()) for value in (1, 0))
     prices = []
     for caution in cautions:
-        worst = min(_mean_of_worst(np.where(excess > caution, gains, 0.0)) for excess, gains in harms)
+        worst = min(_average_worst(np.where(excess > caution, gains, 0.0)) for excess, gains in harms)
         seen = float((gain[0] > caution).mean())
         prices.append(GatePrice(caution, min(worst, 0.0), seen, positives, negatives))
     return prices
@@ -97,7 +97,7 @@ def _measure(runs: Sequence[np.ndarray], labels: np.ndarray, patients: np.ndarra
     return min(max(round(estimate[0][0] / 0.05) * 0.05, 0.55), 0.95), min(max(round(correlation, 1), 0.0), 0.9)
 
 
-def _mean_of_worst(gains: np.ndarray) -> float:
+def _average_worst(gains: np.ndarray) -> float:
     return float(np.sort(gains)[: max(1, round(_WORST * len(gains)))].mean())
 
 

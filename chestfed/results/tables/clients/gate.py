@@ -78,7 +78,7 @@ def state_gate(results: Results) -> str:
 
 
 def _state_price(results: Results, place: str) -> str:
-    """What a gate may cost by simulation; empty where it is not known."""
+    """Sentence on the price of a gate by simulation; empty where it is not known."""
     price = results.about.get("gate_price", {}).get(place)
     if price is None:
         return ""
