@@ -69,10 +69,10 @@ def deal_patients(
     table: SiteTable,
     clients: int,
     seed: int,
-    *,
     dirichlet: float | None,
     shards: int | None,
     quantity: float | None,
+    *,
     least: int = 1,
 ) -> np.ndarray:
     """The client of each row, int `[n]`, whole patients; exactly one of the three says how clients differ.
@@ -110,6 +110,28 @@ def deal_patients(
         f"each of {_DRAWS} draws; raise alpha, or take fewer clients"
     )
     raise ConfigError(text, kind="too few patients", site=table.name, patients=int(sizes.min()))
+
+
+def deal_by_age(table: SiteTable, ages: Sequence[int], least: int) -> np.ndarray:
+    """The part of each row, int `[n]`, whole patients by their age in years at the youngest image, cut at `ages`.
+
+    Raises `ConfigError` if a patient has no age, or a part has fewer than `least` patients.
+    """
+    of_row, _, _ = _rank_by_rarest(table.frame, table.diseases)
+    youngest = pd.Series(table.frame["age"].to_numpy(dtype=float)).groupby(of_row).min().to_numpy()
+    unknown = int(np.isnan(youngest).sum())
+    if unknown:
+        text = (
+            f"site '{table.name}', partition: {unknown:,} of {len(youngest):,} patients have no age: divide otherwise"
+        )
+        raise ConfigError(text, kind="no age", site=table.name, patients=unknown)
+    part = np.digitize(youngest, ages)
+    sizes = np.bincount(part, minlength=len(ages) + 1)
+    if sizes.min() < least:
+        counts = ", ".join(f"{size:,}" for size in sizes)
+        text = f"site '{table.name}', partition: ages make parts of {counts} patients; each needs {least} and more"
+        raise ConfigError(text, kind="too few patients", site=table.name, patients=int(sizes.min()))
+    return part[of_row]
 
 
 def deal_evenly(table: SiteTable, clients: int, seed: int) -> np.ndarray:

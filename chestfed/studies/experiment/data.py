@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
@@ -41,9 +42,29 @@ class Skew(StrictModel):
 
     @model_validator(mode="after")
     def _has_one_key(self) -> Self:
-        if sum(value is not None for value in (self.dirichlet, self.shards, self.quantity)) != 1:
-            raise ValueError("partition: give one of dirichlet, shards and quantity, such as {dirichlet: 0.3}")
+        if sum(value is not None for _, value in self) != 1:
+            keys = list(type(self).model_fields)
+            choice = f"{', '.join(keys[:-1])} and {keys[-1]}"
+            raise ValueError(f"partition: give one of {choice}, such as {{dirichlet: 0.3}}")
         return self
+
+
+class SiteSkew(Skew):
+    """Parts of a site that differ by a known amount, or by their patients' age; exactly one key."""
+
+    ages: Annotated[list[Annotated[int, Field(gt=0, lt=130)]] | None, AddedLater()] = Field(
+        None,
+        min_length=1,
+        description="patients by their age in years at the first image: [40, 60] makes three parts, below 40, from 40 "
+        "to 59, and from 60; one more than `clients` says is refused",
+    )
+
+    @field_validator("ages")
+    @classmethod
+    def _rise(cls, ages: list[int] | None) -> list[int] | None:
+        if ages is not None and any(later <= age for age, later in pairwise(ages)):
+            raise ValueError("ages must rise, such as [40, 60]")
+        return ages
 
 
 class SiteEntry(StrictModel):
@@ -74,10 +95,11 @@ class SiteEntry(StrictModel):
         description="train on at most so many images: those of whole patients, drawn by the study's seed, so that "
         "fewer images are a part of more. Of a target with several clients the first one does; null: all",
     )
-    partition: Annotated[Skew | None, AddedLater()] = Field(
+    partition: Annotated[SiteSkew | None, AddedLater()] = Field(
         None,
         description="make each of the `clients` a hospital of its own, SITE-1, SITE-2, ..., which differs from the "
-        "others by a known amount: `{dirichlet: 0.05}`, `{shards: 1}` or `{quantity: 0.5}`. Patients stay whole; "
+        "others by a known amount: `{dirichlet: 0.05}`, `{shards: 1}`, `{quantity: 0.5}` or `{ages: [40, 60]}`. "
+        "Patients stay whole; "
         "a patient's class is the rarest of its diseases. Each has validation and test patients of its own: by the "
         "fractions here, else an even share of the site's valid and test split; null: see cut",
     )
@@ -105,8 +127,18 @@ class SiteEntry(StrictModel):
     def _is_cut(self) -> Self:
         if self.partition is not None and (self.clients == 1 or self.cut != "alike" or self.control is not None):
             raise ValueError("partition: needs several clients, and goes with neither cut nor control")
-        if self.partition is not None and self.partition.quantity is None and self.positives is not None:
+        if (
+            self.partition is not None
+            and self.positives is not None
+            and (self.partition.dirichlet or self.partition.shards)
+        ):
             raise ValueError("positives: would make the label skew of partition even; remove one of them")
+        if (
+            self.partition is not None
+            and self.partition.ages is not None
+            and len(self.partition.ages) != self.clients - 1
+        ):
+            raise ValueError(f"partition: {self.clients} clients need {self.clients - 1} ages between them")
         if self.clients == 1 and self.cut != "alike":
             raise ValueError("cut: no effect on a site that is one client; set clients, or remove cut")
         return self

@@ -67,6 +67,8 @@ def test_partition_is_in_the_identity_if_set(home: Path) -> None:
         ["sites.0.clients=2", "sites.0.partition={dirichlet: 0}"],
         ["sites.0.clients=2", "sites.0.cut=unlike", "sites.0.partition={shards: 1}"],
         ["sites.1.clients=2", "sites.1.control=noise", "sites.1.partition={shards: 1}"],
+        ["sites.0.clients=2", "sites.0.partition={ages: [40, 60]}"],
+        ["sites.0.clients=3", "sites.0.partition={ages: [60, 40]}"],
     ],
 )
 def test_partition_that_says_nothing_is_refused(wrong: list[str]) -> None:
@@ -88,6 +90,27 @@ def test_training_is_skewed_and_test_is_not(home: Path) -> None:
     assert min(trained) < max(trained) / 2
     assert abs(np.diff(tested)).max() <= 1
     assert list(tests) == ["chestxray8-1"]
+
+
+@pytest.mark.parametrize("ages", [(50,), (40, 60)], ids=str)
+def test_parts_by_age_hold_these_ages(home: Path, ages: tuple[int, ...]) -> None:
+    count = len(ages) + 1
+    settings = [*ONE_SITE, f"sites.0.partition={{ages: {[*ages]}}}", f"sites.0.clients={count}", f"k=[1,{count}]"]
+    rows = read_rows(load_pipeline(FILE, settings).resolve(), FILE, home / "synthetic_hospitals")
+    whole = _open_whole(home).frame
+    assert sum(len(site.table.frame) for site in rows.sites) == len(whole)
+    youngest = whole.groupby("patient", observed=True)["age"].min()
+    for site, low, high in zip(rows.sites, (0, *ages), (*ages, 200), strict=True):
+        expected = youngest[(youngest >= low) & (youngest < high)].index
+        assert set(site.table.frame["patient"]) == set(expected)
+        assert site.find(TRAIN).size
+        assert site.find(TEST).size + site.find(OWN_TEST).size
+
+
+def test_ages_that_nobody_has_are_refused(home: Path) -> None:
+    settings = [*ONE_SITE, "sites.0.partition={ages: [3]}", "sites.0.clients=2", "k=[1,2]"]
+    with assert_refused(ConfigError, "too few patients", site="chestxray8", patients=0):
+        open_sites(load_pipeline(FILE, settings).resolve(), FILE, home / "synthetic_hospitals")
 
 
 def _open_whole(home: Path) -> SiteTable:

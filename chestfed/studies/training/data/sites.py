@@ -19,6 +19,7 @@ from chestfed.core.randomness import numpy_stream
 from chestfed.data.sites import load_site_config, open_site
 from chestfed.data.sites.partition import (
     cut_into_clients,
+    deal_by_age,
     deal_evenly,
     deal_patients,
     hold_out,
@@ -279,7 +280,7 @@ def permute_labels(site: StudySite) -> StudySite:
 def _divide(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[SiteTable, SiteEntry]]:
     """The hospitals that `partition` makes of a site, each with its entry; without that key the site itself.
 
-    Training patients are dealt as the key says, those of other splits evenly.
+    Training patients are dealt as the key says, those of other splits evenly; by age, all are.
     """
     how, count = entry.partition, entry.clients
     if how is None:
@@ -290,9 +291,12 @@ def _divide(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[SiteTab
     for name in np.unique(split.astype(str)):
         rows = np.flatnonzero(split == name)
         part = table.with_frame(table.frame.iloc[rows].reset_index(drop=True))
-        dealt = deal_evenly(part, count, seed)
-        if name == "train":
-            dealt = deal_patients(part, count, seed, **how.model_dump(), least=least)
+        if how.ages is not None:
+            dealt = deal_by_age(part, how.ages, least if name == "train" else 0)
+        elif name == "train":
+            dealt = deal_patients(part, count, seed, how.dirichlet, how.shards, how.quantity, least=least)
+        else:
+            dealt = deal_evenly(part, count, seed)
         owner[rows] = dealt
     alone = entry.model_copy(update={"clients": 1, "partition": None})
     return [
