@@ -25,6 +25,7 @@ BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 PYTHON = BIN / ("python.exe" if os.name == "nt" else "python")
 LOCKS = ROOT / "requirements"
 MOST_JOBS = 4  # models of the default study that are trained at a time, each with its images in memory
+MOST_WORKERS = 8  # processes that test, each with one to two GB of memory
 EXTRAS = {"core": "", "dev": "dev", "federation": "flower"}  # locked requirements, and the extra that they are of
 
 
@@ -45,7 +46,7 @@ def main() -> int:
         return lock(options)
     install("dev" if command in ("test", "docs") else "federation" if command == "install" and options else "core")
     if command == "study":
-        cores = os.cpu_count() or 1
+        cores = count_cores()
         jobs = [] if options or cores == 1 else ["--jobs", str(min(cores, MOST_JOBS))]
         words = [PYTHON, "-P", "-m", "chestfed", "study", *jobs, *options]  # -P: not a chestfed of the working folder
         if os.name != "nt":
@@ -110,15 +111,15 @@ def lock(options: list) -> int:
 
 
 def test(options: list) -> int:
-    """Run style, types and tests; all of them, and fail if one fails."""
+    """Run style, types and tests; all of them, and fail if one fails. As many processes test as cores may be used."""
     types = subprocess.Popen(  # one core for most of a minute: beside the tests, which say later how they ended
         [PYTHON, "-m", "mypy"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    spread = ["--no-loadscope-reorder", "--dist", "loadfile"]
+    spread = ["-n", str(min(count_cores(), MOST_WORKERS)), "--no-loadscope-reorder", "--dist", "loadfile"]
     checks = [
         [PYTHON, "-m", "ruff", "check", "."],
         [PYTHON, "-m", "ruff", "format", "--check", "."],
-        [PYTHON, "-m", "pytest", "-m", "not slow and not browser", "-n", "2", *spread, *options],
+        [PYTHON, "-m", "pytest", "-m", "not slow and not browser", *spread, *options],
     ]
     status = 0
     for check in checks:
@@ -126,6 +127,14 @@ def test(options: list) -> int:
         status = subprocess.call(check, cwd=ROOT) or status
     print("$ mypy", types.communicate()[0], sep="\n", end="", flush=True)
     return types.returncode or status
+
+
+def count_cores() -> int:
+    """Cores that this process may use: of a container or a job those that it was given."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        return os.cpu_count() or 1
 
 
 def run(command: list) -> None:

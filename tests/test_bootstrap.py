@@ -116,6 +116,24 @@ def test_old_python_is_refused(
     assert "Delete it, or set CHESTFED_VENV to another folder" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(1, "1"), (4, "4"), (96, "8")])
+def test_tests_use_the_cores(
+    bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], cores: int, workers: str
+) -> None:
+    monkeypatch.setattr(bootstrap, "PYTHON", "echo")
+    monkeypatch.setattr(bootstrap, "count_cores", lambda: cores)
+    assert bootstrap.test(["-k", "codasca"]) == 0
+    words = next(line.split() for line in capfd.readouterr().out.splitlines() if line.startswith("-m pytest"))
+    assert words[words.index("-n") + 1] == workers
+    assert words[words.index("--dist") + 1] == "loadfile"
+    assert words[-2:] == ["-k", "codasca"]  # behind the others, so that -n can be chosen
+
+
+def test_granted_cores_are_counted(bootstrap: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {3, 5, 7}, raising=False)
+    assert bootstrap.count_cores() == 3
+
+
 def test_study_replaces_the_process(tmp_path: Path) -> None:
     """Ctrl-C would otherwise kill it while it stops, and another signal would leave it running."""
     python = tmp_path / "python"
