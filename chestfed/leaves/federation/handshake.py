@@ -153,6 +153,8 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         "sites.config": len(set(names)) < len(names) and "two entries stand for one hospital, named as their files are",
         "sites.control": any(entry.control for entry in pipeline.sites) and "a negative control is run in one process",
         "sites.positives": any(entry.positives for entry in pipeline.sites) and "patients are dropped in one process",
+        "sites.training_images": any(entry.training_images for entry in pipeline.sites)
+        and "patients are dropped in one process",
         "sites.clients": any(entry.clients > 1 for entry in pipeline.sites) and "each hospital is one client",
         "sites.test_fraction": any(entry.test_fraction for entry in pipeline.sites[1:])
         and "test images lie at the first site only",

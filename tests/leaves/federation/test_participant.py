@@ -159,6 +159,7 @@ def test_listed_plug_in_and_weights_are_used(tmp_path: Path, monkeypatch: pytest
         ("sites.1.control=noise", "sites.control"),
         ("alternatives={fine_tuned: null}", "alternatives"),
         ("sites.1.positives=0.1", "sites.positives"),
+        ("sites.1.training_images=20", "sites.training_images"),
         ("federated.sampling={positives: 0.5}", "federated.sampling"),
     ],
 )

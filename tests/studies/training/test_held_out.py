@@ -176,6 +176,14 @@ def test_scored_patients_train_nothing(home: Path) -> None:
         assert len(hospitals[name].frame) > 0
 
 
+def test_training_images_limit_sites_trained_on(home: Path) -> None:
+    pipeline, (study,) = studies("held_out.sites=[vindr]", "sites.1.training_images=7")
+    sites = open_sites(pipeline, PIPELINE, home / "synthetic_hospitals")
+    of_study = make_experiment(study, sites, prepare_machine(study.runtime)).sites
+    trained = {site.name: len(site.find(TRAIN)) for site in of_study}
+    assert 0 < trained[SITES[1]] <= 7 < min(trained[name] for name in SITES[:-1] if name != SITES[1])
+
+
 @pytest.mark.slow
 def test_studies_share_images_of_clients(home: Path, tmp_path: Path) -> None:
     pipeline, variants = studies("held_out.sites=[padchest,vindr]")

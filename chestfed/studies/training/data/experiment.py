@@ -144,13 +144,8 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study: list[StudySite] = []
-    for site in (_change_rows(site, pipeline.training_seed) for site in sites):
-        if site.entry.training_images is not None:
-            target = site.clients[0] if not study and len(site.clients) > 1 else ""
-            site = limit_training(site, site.entry.training_images, pipeline.training_seed, target)
-            if not all(len(site.find(TRAIN, name)) for name in site.clients):
-                text = f"training_images: {site.entry.training_images} are fewer than one patient of {site.name} has"
-                raise ConfigError(text, kind="no training image", site=site.name)
+    for place, site in enumerate(sites):
+        site = _change_rows(site, pipeline.training_seed, site.clients[0] if place == 0 else "")
         if site.name not in joins:
             site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
         has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
@@ -209,10 +204,21 @@ def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
         )
 
 
-def _change_rows(site: StudySite, seed: int) -> StudySite:
-    """The site with the share of positives, and as the negative control, that its entry asks for."""
+def _change_rows(site: StudySite, seed: int, target: str = "") -> StudySite:
+    """The site with the share of positives, the negative control and the number of images that its entry asks for.
+
+    `target` is the client that alone has so many images, if the site has several.
+    """
     site = thin_positives(site, seed)
-    return permute_labels(site) if site.entry.control == "labels_permuted" else site
+    site = permute_labels(site) if site.entry.control == "labels_permuted" else site
+    images = site.entry.training_images
+    if images is None:
+        return site
+    site = limit_training(site, images, seed, target if len(site.clients) > 1 else "")
+    if not all(len(site.find(TRAIN, name)) for name in site.clients):
+        text = f"training_images: {images} are fewer than one patient of {site.name} has"
+        raise ConfigError(text, kind="no training image", site=site.name)
+    return site
 
 
 def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Machine) -> Experiment:
