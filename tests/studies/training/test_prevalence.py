@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,18 @@ def make_site(
 
 def changed(site: StudySite) -> np.ndarray:
     return np.flatnonzero((site.table.frame["reason"] != "").to_numpy())
+
+
+def test_last_patients_with_many_images_are_exchanged() -> None:
+    """Positives of one client: a patient with seven, who is visited last by some seeds, and twenty with one."""
+    patients = [f"p{number}" for number in range(20)] + ["many"] * 7 + [f"n{number}" for number in range(200)]
+    labels = np.repeat([1.0, 0.0], [27, 200]).astype(np.float32)
+    whole = make_site((0.4,), count=len(labels), positives=0.01)
+    frame = whole.table.frame.assign(patient=patients, study=patients, edema=labels, role=TRAIN, client="here")
+    site = replace(whole, table=whole.table.with_frame(frame))
+    for seed in range(20):
+        left = thin_positives(site, seed).select(TRAIN).frame
+        assert (len(left), left["edema"].sum()) == (202, 2)
 
 
 @each("share, wanted", [(0.4, 0.03), (0.4, 0.3), (0.03, 0.4), (0.2, 0.35), (0.2, 0.21)])

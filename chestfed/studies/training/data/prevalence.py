@@ -4,13 +4,15 @@ Patients are visited in an order drawn by the seed. One is dropped if that bring
 wanted ones, in the sum over the diseases of the distance of their log odds. Nobody with a positive image of a disease
 that is, or was, too rare is dropped, and nobody without any unless a disease was too rare. With one disease these are
 patients with a positive image if positives are too many, else patients without, and no more than needed. With several
-the patients are visited again until nobody is dropped.
+the patients are visited again until nobody is dropped. Where that ends far from the wanted shares, because the last
+patients have many positive images, patients are exchanged for dropped ones while that brings the shares nearer.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -116,35 +118,60 @@ def drop_patients(counts: np.ndarray, goal: Sequence[float], order: Sequence[int
     order
         In which patients are visited.
     """
-    left = counts.sum(axis=1).tolist()
-    of_patient = counts.transpose(1, 0, 2).tolist()
-    distance = sum(_distances(left, goal))
-    rare_at_first = [_log_odds(p, n) < target for n, p, target in zip(*left, goal, strict=True)]
-    dropped, present = list[int](), [patient for patient in order if any(map(any, of_patient[patient]))]
+    of_patient = counts.transpose(1, 0, 2)
+    left = counts.sum(axis=1)
+    distance = _distance(left, goal)
+    rare_at_first = _find_rare(left, goal)
+    dropped, present = list[int](), [patient for patient in order if of_patient[patient].any()]
     while True:
         before = len(dropped)
         for patient in present:
-            negatives, positives = of_patient[patient]
-            rare = (_log_odds(p, n) < target for n, p, target in zip(*left, goal, strict=True))
-            if not any(positives) and not any(rare_at_first):
+            positives = of_patient[patient, 1] > 0
+            if not positives.any() and not rare_at_first.any():
                 continue
-            if any(has and (first or now) for has, first, now in zip(positives, rare_at_first, rare, strict=True)):
+            if (positives & (rare_at_first | _find_rare(left, goal))).any():
                 continue
-            after = [
-                [a - b for a, b in zip(*pair, strict=True)] for pair in zip(left, (negatives, positives), strict=True)
-            ]
-            nearer = sum(_distances(after, goal))
+            after = left - of_patient[patient]
+            nearer = _distance(after, goal)
             if nearer < distance:
                 dropped.append(patient)
                 left, distance = after, nearer
         if len(dropped) == before:
-            return dropped
+            break
         gone = set(dropped)
         present = [patient for patient in present if patient not in gone]
+    return _exchange(of_patient, goal, dropped, present) if distance > _TOLERANCE * len(goal) else dropped
 
 
-def _distances(left: Sequence[Sequence[int]], goal: Sequence[float]) -> Iterator[float]:
-    return (abs(_log_odds(p, n) - target) for n, p, target in zip(*left, goal, strict=True))
+def _exchange(of_patient: np.ndarray, goal: Sequence[float], dropped: list[int], present: list[int]) -> list[int]:
+    """The patients dropped after exchanging one of them for one present or for nobody, while that comes nearer."""
+    left = of_patient[present].sum(axis=0)
+    distance = _distance(left, goal)
+    kinds = [tuple(labels.ravel().tolist()) for labels in of_patient]  # who has equal labels serves equally
+    while True:
+        outs = [[patient] for patient in {kinds[patient]: patient for patient in reversed(present)}.values()]
+        backs = {kinds[patient]: patient for patient in reversed(dropped)}.values()
+        for out, back in itertools.product([[], *outs], backs):
+            after = left - of_patient[out].sum(axis=0) + of_patient[back]
+            if (nearer := _distance(after, goal)) < distance:
+                present = [patient for patient in [*present, back] if patient not in out]
+                dropped = [patient for patient in [*dropped, *out] if patient != back]
+                left, distance = after, nearer
+                break
+        else:
+            return dropped
+
+
+def _find_rare(left: np.ndarray, goal: Sequence[float]) -> np.ndarray:
+    """Which diseases are rarer than wanted with these negative and positive labels, bool `[J]` from int `[2, J]`."""
+    negatives, positives = left.tolist()
+    return np.array([_log_odds(p, n) < target for n, p, target in zip(negatives, positives, goal, strict=True)])
+
+
+def _distance(left: np.ndarray, goal: Sequence[float]) -> float:
+    """The sum over the diseases of the distance of the log odds from what is wanted, of labels int `[2, J]`."""
+    negatives, positives = left.tolist()
+    return sum(abs(_log_odds(p, n) - target) for n, p, target in zip(negatives, positives, goal, strict=True))
 
 
 def _log_odds(positives: int, negatives: int) -> float:
