@@ -30,7 +30,13 @@ from chestfed.results.tables.frames import Results, list_records
 _ROOT = Path(__file__).parents[1]
 _ALONE = "alternatives=null"
 _SMALL = "model={name: small, init_features: 8, growth_rate: 8, blocks: [1, 2, 3, 3], pool: 2}"
-_TRAINED = ("model.trained=3", "preprocess.size=128")
+_TRAINED = (
+    "model.trained=1",
+    "preprocess.size=128",
+    "federated.stages=1",
+    "federated.stage_steps=48",
+    "alternatives=null",
+)
 _BOTH = "sites=[{config: ../site_configs/films/nih_sample.yaml, test_fraction: 0.2, validation_fraction: 0.15}, %s]"
 _HANNOVER = _BOTH % "{config: ../site_configs/films/hannover.yaml, validation_fraction: 0.15}"
 _MATCHED = (
@@ -57,6 +63,8 @@ STUDIES: Mapping[str, Study] = {
     "parts, methods": Study(
         "nih_parts", (), ("--methods", "fedavg,codasca,coda_plus,scaffold,centralized,centralized_auc")
     ),
+    "ages": Study("nih_parts", ("sites.0.clients=3", "sites.0.partition={ages: [40, 60]}", "k=[1, 2, 3]")),
+    "parts, last stage trained": Study("nih_parts", _TRAINED, ("--k", "1,4")),
     "wards": Study("nih_wards"),
     "wards, labels of the clinic permuted": Study("nih_wards", ("sites.1.control=labels_permuted", _ALONE)),
     "ward, by images": Study("nih_wards", ("target_images={counts: [20, 80, 320, all], target: nih_ward}", _ALONE)),

@@ -26,6 +26,19 @@ COLLECTIONS = {
     "nih": ("sites.0.config=../site_configs/films/nih_five.yaml", "diseases=[pleural_effusion]"),
 }
 
+#: Title -> methods, the first of which the others are compared with; each is trained once.
+METHODS = {
+    "minus plain cross-entropy": (
+        *("fedavg", "weighted", "balanced", "coda_plus", "coda_plus+balanced", "partial_auc", "pairs"),
+        *("scaffold", "scaffold+balanced", "codasca", "codasca+balanced"),
+    ),
+    "minus weighted cross-entropy": (
+        *("weighted", "balanced", "coda_plus", "coda_plus+balanced", "partial_auc", "pairs"),
+        "codasca+balanced",
+    ),
+    "minus cross-entropy with drift corrected": ("scaffold", "scaffold+balanced", "codasca", "codasca+balanced"),
+}
+
 
 def main() -> None:
     """Run what is missing, and write the figures."""
@@ -53,7 +66,8 @@ def measure_share(chosen: argparse.Namespace, collection: str, share: float) -> 
     changes = [word for setting in settings for word in ("--set", setting)]
     printed = run_chestfed(chosen, "tune", _PIPELINE, "--trials", str(chosen.trials), "--seeds", "1", *changes)
     tuned = re.findall(r"chestfed study (\S+tuned\.yaml)", printed)[-1]
-    return {"share": share, "settings": settings, **measure_splits(chosen, tuned, (), ())}
+    comparisons = {name: measure_splits(chosen, tuned, ("--methods", ",".join(of)), ()) for name, of in METHODS.items()}
+    return {"share": share, "settings": settings, "comparisons": comparisons}
 
 
 if __name__ == "__main__":
