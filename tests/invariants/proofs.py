@@ -20,6 +20,7 @@ from tests.invariants import (
     minimizers_checks,
     objective_checks,
     pairs_checks,
+    partition_checks,
 )
 from tests.invariants.mutants import CODASCA_MUTANTS
 
@@ -53,12 +54,16 @@ _OF_LEAVES = {
 }
 
 #: module below `chestfed` -> its checks.
-CHECKS: dict[str, list[Check]] = {f"learning.{name}": checks for name, checks in _CHECKS.items()} | {
-    f"{leaf}.{name}": checks for leaf, proofs in _OF_LEAVES.items() for name, checks in proofs.CHECKS.items()
+CHECKS: dict[str, list[Check]] = {
+    **{f"learning.{name}": checks for name, checks in _CHECKS.items()},
+    **{f"{leaf}.{name}": checks for leaf, proofs in _OF_LEAVES.items() for name, checks in proofs.CHECKS.items()},
+    "data.sites.partition": partition_checks.CHECKS,
 }
 #: module -> name of a mutant -> (text in the source, its replacement).
-MUTANTS: dict[str, dict[str, tuple[str, str]]] = {f"learning.{name}": mutants for name, mutants in _MUTANTS.items()} | {
-    f"{leaf}.{name}": mutants for leaf, proofs in _OF_LEAVES.items() for name, mutants in proofs.MUTANTS.items()
+MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
+    **{f"learning.{name}": mutants for name, mutants in _MUTANTS.items()},
+    **{f"{leaf}.{name}": mutants for leaf, proofs in _OF_LEAVES.items() for name, mutants in proofs.MUTANTS.items()},
+    "data.sites.partition": partition_checks.MUTANTS,
 }
 
 
