@@ -130,7 +130,6 @@ def test_study_imports_late() -> None:
         "mlflow",
         "sklearn",
         "matplotlib",
-        "albumentations",
         "flwr",
         "openpyxl",
         "submitit",
