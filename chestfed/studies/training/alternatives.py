@@ -320,8 +320,11 @@ class AlternativeRuns:
     def _isolate(
         self, hospital: Hospital, test: TestSet, values: Mapping[str, float] = MappingProxyType({})
     ) -> Experiment:
-        """A study of this hospital alone, with these values of its settings."""
-        return isolate(self.experiment, hospital.client, test, with_values(self._common_settings, values))
+        """A study of this hospital alone, with these values of its settings; it is scored at its end."""
+        alone = isolate(self.experiment, hospital.client, test, with_values(self._common_settings, values))
+        last = {"every": alone.pipeline.federated.rounds, "every_steps": None}
+        evaluation = alone.pipeline.evaluation.model_copy(update=last)
+        return replace(alone, pipeline=alone.pipeline.model_copy(update={"evaluation": evaluation}))
 
     def _limit_stage_1(self, alone: Experiment) -> Experiment:
         """The study of one hospital with as much of stage 1 as `alternatives.own_data_steps` says."""
