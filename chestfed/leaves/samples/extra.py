@@ -23,8 +23,9 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.disk import writing_to
 from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
+from chestfed.leaves.samples.drawing.acquisition import Look
 from chestfed.leaves.samples.drawing.phantom import draw_film
-from chestfed.leaves.samples.hospitals import SIZES, Hospital, draw_hospital_images
+from chestfed.leaves.samples.hospitals import HALVED, SIZES, Hospital, draw_hospital_images
 from chestfed.leaves.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.leaves.samples.patients import Film
 from chestfed.leaves.samples.tables import Row, write_rows
@@ -125,7 +126,8 @@ def write_extra(
         with FileLock(folder / ".samples.lock"):
             if not is_written(root, stamp, what):
                 with create_part_folder(root) as part:
-                    _write_files(part, name, SHAPES[shape], films, seed, progress)
+                    look = _HOSPITAL.look.halve() if size in HALVED else _HOSPITAL.look
+                    _write_files(part, name, SHAPES[shape], films, look, seed, progress)
                     finish(part, root, stamp)
     tops = {path.partition("/")[0] for path in films}
     table = SHAPES[shape].table
@@ -139,13 +141,14 @@ def _write_files(
     name: str,
     shape: Shape,
     films: Mapping[str, Film],
+    look: Look,
     seed: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     rows: list[Row] = []
     for done, (place, film) in enumerate(films.items(), start=1):
         rng = numpy_stream(seed, "samples", name, "extra", film.patient.number, film.study, film.number)
-        path, gray = part / place, draw_film(film, _HOSPITAL.look, seed, name)
+        path, gray = part / place, draw_film(film, look, seed, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.suffix == ".png":
             save_png(Image.fromarray(stored_levels(gray, 255).astype(np.uint8)), path)

@@ -27,7 +27,9 @@ TEST_POSITIVES: Final = 0.06
 
 
 #: At most so many images are written per hospital and split.
-SIZES: Final = {"default": sys.maxsize, "tiny": 24}
+SIZES: Final = {"default": sys.maxsize, "small": sys.maxsize, "tiny": 24}
+#: Sizes whose pictures have half as many rows and columns.
+HALVED: Final = ("small",)
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class Hospital:
 
 _TEXT: Final = resources.files("chestfed.leaves.samples").joinpath("hospitals.yaml").read_text(encoding="utf-8")
 HOSPITALS: Final = TypeAdapter(tuple[Hospital, ...]).validate_python(yaml.safe_load(_TEXT))
+
+
+def list_hospitals(size: str) -> list[Hospital]:
+    """The hospitals as a size has them."""
+    return [replace(each, look=each.look.halve()) if size in HALVED else each for each in HOSPITALS]
 
 
 def draw_hospital_images(hospital: Hospital, seed: int, at_most: int) -> list[Film]:

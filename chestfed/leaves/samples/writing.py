@@ -21,7 +21,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.processes.workers import parallel_map
 from chestfed.data.sites.phantoms import write_marker
 from chestfed.leaves.samples.drawing.phantom import draw_film
-from chestfed.leaves.samples.hospitals import HOSPITALS, SIZES, Hospital, draw_hospital_images
+from chestfed.leaves.samples.hospitals import HOSPITALS, SIZES, Hospital, draw_hospital_images, list_hospitals
 from chestfed.leaves.samples.label_files import WRITERS
 from chestfed.leaves.samples.layouts import PATHS, write_picture
 from chestfed.leaves.samples.patients import Film
@@ -75,16 +75,17 @@ def write_hospitals(
     folder, stamp = Path(folder), _make_stamp(seed, size)
     with writing_to(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    films = {hospital.name: draw_hospital_images(hospital, seed, SIZES[size]) for hospital in HOSPITALS}
+    hospitals = list_hospitals(size)
+    films = {hospital.name: draw_hospital_images(hospital, seed, SIZES[size]) for hospital in hospitals}
     with writing_to(folder), FileLock(folder / ".samples.lock"):
         what = _describe(seed, size)
-        todo = [hospital for hospital in HOSPITALS if not is_written(folder / hospital.folder, stamp, what)]
+        todo = [hospital for hospital in hospitals if not is_written(folder / hospital.folder, stamp, what)]
         total = sum(len(films[hospital.name]) for hospital in todo)
         with closing(_write_all(folder, todo, films, seed, stamp, workers)) as written:
             for done, _ in enumerate(written, start=1):
                 if progress is not None:
                     progress(done, total)
-    return [_summarize(folder / hospital.folder, films[hospital.name]) for hospital in HOSPITALS]
+    return [_summarize(folder / hospital.folder, films[hospital.name]) for hospital in hospitals]
 
 
 def _describe(seed: int, size: str) -> str:
@@ -112,7 +113,7 @@ def time_drawing(data_root: Path, *, seed: int = 1, size: str = "default") -> tu
     """
     seconds, sizes = 0.0, Counter[int]()
     with TemporaryDirectory(prefix="chestfed-") as place:
-        for hospital in HOSPITALS:
+        for hospital in list_hospitals(size):
             if (data_root / hospital.folder).exists():
                 continue
             films, part = draw_hospital_images(hospital, seed, SIZES[size]), Path(place, hospital.folder)

@@ -7,15 +7,21 @@ import hashlib
 import os
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 
 from chestfed.core.errors import ChestfedError
+from chestfed.core.randomness import numpy_stream
 from chestfed.leaves.samples import writing
-from chestfed.leaves.samples.hospitals import HOSPITALS
+from chestfed.leaves.samples.drawing.acquisition import expose
+from chestfed.leaves.samples.drawing.phantom import draw_film
+from chestfed.leaves.samples.frame import Frame
+from chestfed.leaves.samples.hospitals import HOSPITALS, draw_hospital_images, list_hospitals
 from chestfed.leaves.samples.writing import is_complete, write_hospitals
 from tests.cases import assert_refused
 
@@ -25,6 +31,11 @@ def digests(folder: Path) -> dict[str, str]:
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".samples.lock"]
     files = [path for path in files if ".chestfed_cache" not in path.parts]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def write_only(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:count])
+    monkeypatch.setattr(writing, "list_hospitals", lambda size: HOSPITALS[:count])
 
 
 @pytest.mark.slow
@@ -37,7 +48,7 @@ def test_bytes_do_not_depend_on_workers(tiny_hospitals: Path, tmp_path: Path) ->
 def test_another_seed_gives_other_pictures(
     tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
+    write_only(monkeypatch, 1)
     write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
     ours = digests(tmp_path / "synthetic-chexpert")
     theirs = digests(tiny_hospitals / "synthetic-chexpert")
@@ -48,7 +59,7 @@ def test_another_seed_gives_other_pictures(
 
 def test_drawing_is_timed_on_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first image that loads what is loaded once does not count; hospitals that are there take nothing."""
-    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
+    write_only(monkeypatch, 2)
     sizes = {hospital.name: 100 * (n + 1) for n, hospital in enumerate(HOSPITALS)}
     clock, drawn = [0.0], list[str]()
 
@@ -112,7 +123,7 @@ def test_completeness_has_a_seed_and_size(tiny_hospitals: Path) -> None:
 
 @pytest.mark.slow
 def test_an_interrupted_write_is_resumed(tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:2])
+    write_only(monkeypatch, 2)
 
     def interrupt(done: int, total: int) -> None:
         if done == total - 3:
@@ -129,7 +140,7 @@ def test_an_interrupted_write_is_resumed(tiny_hospitals: Path, tmp_path: Path, m
 def test_leftovers_of_a_kill_are_replaced(
     tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "HOSPITALS", HOSPITALS[:1])
+    write_only(monkeypatch, 1)
     left = tmp_path / f".{HOSPITALS[0].folder}.part" / "train"
     left.mkdir(parents=True)
     (left / "half.jpg").write_bytes(b"half")
@@ -167,3 +178,24 @@ def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     with assert_refused(ChestfedError, "cannot be written") as error:
         write_hospitals(tmp_path, size="tiny")
     assert "another folder" in str(error.value)
+
+
+def test_small_pictures_show_the_same_patients() -> None:
+    for default, small in zip(HOSPITALS[:2], list_hospitals("small"), strict=False):
+        films = [film for film in draw_hospital_images(default, 1, 24) if film.view != "lateral"][:6]
+        pairs = [[draw_film(film, each.look, 1, default.name) for each in (default, small)] for film in films]
+        assert {(2 * half.shape[0], 2 * half.shape[1]) for _, half in pairs} == {default.look.shape}
+        trained = [[cv2.resize(each, (64, 64), interpolation=cv2.INTER_AREA) for each in pair] for pair in pairs]
+        alike = [np.corrcoef(*(each.ravel() for each in pair))[0, 1] for pair in trained]
+        assert np.median(alike) > 0.85  # other exposures are drawn
+
+
+def test_small_pictures_are_as_noisy() -> None:
+    """Their pixels are larger, and as noisy as the mean of four of the others."""
+    plain = replace(HOSPITALS[0].look, black=(0.2, 0), white=(0.8, 0), gamma=(1.0, 0), collimated=0.0, edges=0.0)
+    noise = []
+    for look in (plain, plain.halve()):
+        frame = Frame(look.rows, look.rows, look.rows / 38, (look.rows / 2, look.rows / 2))
+        gray = expose(np.full((look.rows, look.rows), 2.0, np.float32), frame, look, numpy_stream(1), portable=False)
+        noise.append(cv2.resize(gray, (64, 64), interpolation=cv2.INTER_AREA)[20:, 10:50].std())
+    assert noise[1] == pytest.approx(noise[0], rel=0.15)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
 import cv2
 import numpy as np
 
 from chestfed.leaves.samples.frame import Frame
+
+#: Rows of the working grid for which `Look.noise` holds.
+GRID: Final = 256
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,17 @@ class Look:
     marker: Literal["letter", "box", "disc", "dot"]  #: shape of the side marker
     portable_word: str  #: burned into AP pictures; empty for none
     portable_share: float = 1.0  #: share of AP pictures that carry it
+    rows: int = GRID  #: of the working grid: nothing that is drawn is finer
+
+    def halve(self) -> Look:
+        """The same machine with a detector of half as many rows and columns."""
+        height, width = self.shape
+        return replace(self, shape=(height // 2, width // 2), rows=self.rows // 2)
 
 
 def detector(look: Look, rng: np.random.Generator) -> Frame:
-    """Where the patient stands before the detector, on a working grid: nothing that is drawn is finer."""
-    height = 256
+    """Where the patient stands before the detector, on the working grid."""
+    height = look.rows
     width = round(height * look.shape[1] / look.shape[0])
     field = float(np.clip(rng.normal(*look.field), 30, 46))
     scale = height / field
@@ -49,7 +58,7 @@ def expose(optical: np.ndarray, frame: Frame, look: Look, rng: np.random.Generat
     scatter = max(0.0, rng.normal(*look.scatter))
     # Scatter comes from the body alone; where the beam meets the detector freely it would be blinding.
     intensity = primary + scatter * frame.blur(np.minimum(primary, 4 * mean), 3.5)
-    dose = look.noise * float(rng.lognormal(0, 0.2))
+    dose = look.noise * (look.rows / GRID) * float(rng.lognormal(0, 0.2))  # a larger pixel is hit by more photons
     grain = rng.standard_normal(intensity.shape, dtype=np.float32)
     intensity += dose * np.sqrt(mean * intensity) * grain
     logarithm = -np.log(np.maximum(intensity, 0.02 * mean))
