@@ -130,6 +130,7 @@ def test_study_imports_late() -> None:
         "mlflow",
         "sklearn",
         "matplotlib",
+        "albumentations",
         "flwr",
         "openpyxl",
         "submitit",

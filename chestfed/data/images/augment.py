@@ -1,10 +1,15 @@
-"""Training augmentation: the source papers' random affine map, drawn here, applied by OpenCV or on a GPU."""
+"""Training augmentation: the source papers' random affine map, drawn here, applied by albumentations or on a GPU.
+
+albumentations is used in this module alone: 2.0 is its last release under an open license.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections.abc import Sequence
+from typing import Any
 
-import cv2
 import numpy as np
 import torch
 from pydantic import Field
@@ -46,11 +51,11 @@ class Augment(StrictModel):
         """The images uint8 `[n, h, w]` or `[n, h, w, 3]` under the maps that `seeds` draw, bilinear; on the CPU."""
         if not self.enabled:
             return images
-        height, width = images.shape[1:3]
-        moved = np.empty_like(images)
-        for image, matrix, result in zip(images, self.maps(seeds, height, width), moved, strict=True):
-            cv2.warpAffine(image, matrix[:2], (width, height), result, borderValue=(self.fill,) * 3)
-        return moved
+        shape, affine = images.shape[1:3], _make_transform(self.fill)
+        maps = self.maps(seeds, *shape)
+        return np.stack(
+            [affine.apply(image, matrix=matrix, output_shape=shape) for image, matrix in zip(images, maps, strict=True)]
+        )
 
 
 def backward(maps: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -69,3 +74,13 @@ def warp_images(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
     grid = torch.nn.functional.affine_grid(back, list(planes.shape), align_corners=False)
     moved = torch.nn.functional.grid_sample(planes, grid, align_corners=False) + fill  # it fills with zeros
     return moved[:, 0] if gray else moved.permute(0, 2, 3, 1)
+
+
+@functools.cache
+def _make_transform(fill: int) -> Any:
+    """Its affine transform, which is given its maps: it draws nothing, and so serves all threads."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
+    import albumentations
+    import cv2
+
+    return albumentations.Affine(interpolation=cv2.INTER_LINEAR, border_mode=cv2.BORDER_CONSTANT, fill=fill, p=1.0)

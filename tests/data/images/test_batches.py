@@ -112,7 +112,7 @@ def test_augmentation_depends_on_its_seed() -> None:
 
 @pytest.mark.parametrize("fill", [0, 128])
 @pytest.mark.parametrize(("shape", "flip"), [((64, 64), False), ((48, 80), True), ((48, 80, 3), True)])
-def test_gpu_augments_as_opencv(shape: tuple[int, ...], flip: bool, fill: int) -> None:
+def test_gpu_augments_as_albumentations(shape: tuple[int, ...], flip: bool, fill: int) -> None:
     rng = np.random.default_rng(0)
     images = np.stack([cv2.GaussianBlur(rng.integers(0, 256, shape, np.uint8), (0, 0), 2) for _ in range(8)])
     augment, seeds = Augment(flip=flip, fill=fill), range(8)
@@ -120,7 +120,7 @@ def test_gpu_augments_as_opencv(shape: tuple[int, ...], flip: bool, fill: int) -
     back = torch.from_numpy(backward(augment.maps(seeds, *shape[:2]), *shape[:2]))
     moved = warp_images(torch.from_numpy(images), back, fill)
     assert np.abs(expected.astype(float) - images).mean() > 5
-    assert np.abs(moved.numpy() - expected).max() < 0.6  # gray levels: OpenCV rounds
+    assert np.abs(moved.numpy() - expected).max() < 0.6  # gray levels: albumentations rounds
     assert (expected[0] == fill).sum() > 100  # a shift or a turn leaves an outside
 
 
