@@ -74,7 +74,8 @@ Cache = Annotated[
     Path,
     typer.Option(
         rich_help_panel=RARE,
-        help="Folder for decoded images. auto: ./cache if it has the site, else beside the data.",
+        help="Folder for decoded images. auto: ./cache if it has the site, else beside the data. "
+        "$CHESTFED_CACHE_COPY: a local folder of each machine, from whose copies it is read.",
     ),
 ]
 Workers = Annotated[

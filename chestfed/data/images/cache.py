@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from chestfed.core.errors import ImageError, Problem, SiteError
-from chestfed.data.images.database import KEY, Database, digest_pixels, unpack_keys
+from chestfed.data.images.copies import open_database
+from chestfed.data.images.database import KEY, Database, digest_pixels
 from chestfed.data.images.decode import prepare_image
-from chestfed.data.images.file_store import ImageTable, ResultKind, SiteStore, StoredFiles, open_database
+from chestfed.data.images.file_store import ImageTable, ResultKind, SiteStore, StoredFiles
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.place import find_cache
 from chestfed.data.images.preprocess import Preprocess
@@ -47,8 +48,7 @@ class CachedImages:
         if (records < 0).any():
             raise ImageError(f"row {np.asarray(rows)[records < 0][0]} has no readable image", kind="unreadable row")
         pixels = np.zeros((len(records), self.size, self.size), np.uint8)
-        self.database.read_pixels(records.tolist(), pixels.reshape(len(pixels), -1))
-        if [digest_pixels(picture.data) for picture in pixels] != unpack_keys(self.digests[rows]):
+        if not self.database.read_pixels(records, self.digests[rows], pixels.reshape(len(pixels), -1)).all():
             raise ImageError(
                 f"{self.database.file}: this cache is damaged or was pruned meanwhile. Run `chestfed cache prune`, "
                 f"which removes damaged images, then the same command, which decodes them again",

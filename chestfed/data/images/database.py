@@ -12,6 +12,9 @@ together, so that a killed process loses what it had not committed, and nothing 
 
 The journal is SQLite's default one and not a write-ahead log, which neither a read-only folder nor a network file
 system supports; nothing is mapped into memory, which a truncated file would turn into a crash.
+
+Pixels are read without any lock, by a connection that each thread keeps (`immutable=1`). What another process changes
+meanwhile differs from its digest, and is read again with a lock.
 """
 
 from __future__ import annotations
@@ -20,7 +23,9 @@ import os
 import secrets
 import sqlite3
 import sys
+import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -28,6 +33,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import xxhash
+from filelock import FileLock, Timeout
 
 from chestfed.core.disk import find_lock_holder, is_shared
 from chestfed.core.errors import ChestfedError
@@ -40,6 +46,12 @@ _PAGE: Final = 16_384  # bytes; larger pages are read faster, and waste more of 
 _KEYS_PER_QUERY: Final = 1_000
 _SECRET_BYTES: Final = 32
 _DAY: Final = 86_400  # seconds
+#: Days between two notes of a use; of a copy more, because a note sends the whole file back.
+_NOTED_AGAIN: Final = 1
+_COPY_NOTED_AGAIN: Final = 30
+#: Connections that a thread keeps, and KiB of pages of each: the index of some hundred thousand images.
+_KEPT: Final = 16
+_PAGES_KEPT: Final = 1_024
 #: Seconds after which a wait for another process is reported, and after which it is given up.
 _PATIENCE: Final = 5.0
 _LONGEST: Final = 600.0
@@ -66,11 +78,17 @@ class Row(NamedTuple):
 class Database:
     """The file of one site; it is made by `create`.
 
-    Every method raises `ChestfedError` if the file is damaged as a whole, or cannot be read.
+    Every method raises `ChestfedError` if the file is damaged as a whole, or cannot be read. `origin` is the file that
+    this one is a copy of (`copies.py`).
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
+    def __init__(self, file: Path, origin: Path | None = None) -> None:
+        self.file, self.origin = file, origin
+
+    @property
+    def home(self) -> Path:
+        """The folder of caches that it belongs to."""
+        return (self.origin or self.file).parents[1]
 
     @property
     def writable(self) -> bool:
@@ -82,20 +100,7 @@ class Database:
 
         Raises `ChestfedError` if it cannot be made, or belongs to another user.
         """
-        folder = self.file.parent
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            if not self.file.exists():
-                if is_shared(folder):
-                    folder.chmod(folder.stat().st_mode | 0o070)
-                os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
-                self.file.chmod(0o660 if is_shared(folder) else 0o600)
-        except OSError as error:
-            if isinstance(error, PermissionError) and folder.exists() and not os.access(folder, os.X_OK):
-                raise self._make_access_error() from None
-            raise ChestfedError(
-                f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
-            ) from None
+        self.make_place(begin=True)
         if not os.access(self.file, os.R_OK):
             raise self._make_access_error()
         if not self.writable or self._has_tables():
@@ -106,6 +111,26 @@ class Database:
                     connection.execute(statement)
                 connection.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(_SECRET_BYTES),))
                 connection.execute(f"PRAGMA user_version = {_FORMAT}")
+
+    def make_place(self, *, begin: bool = False) -> int:
+        """Make the folder, and with `begin` an empty file in it; returns the mode that the file has, or is to have."""
+        folder = self.file.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            mode = 0o660 if is_shared(folder) else 0o600
+            if not self.file.exists():
+                if is_shared(folder):
+                    folder.chmod(folder.stat().st_mode | 0o070)
+                if begin:
+                    os.close(os.open(self.file, os.O_RDWR | os.O_CREAT, 0o600))
+                    self.file.chmod(mode)
+        except OSError as error:
+            if isinstance(error, PermissionError) and folder.exists() and not os.access(folder, os.X_OK):
+                raise self._make_access_error() from None
+            raise ChestfedError(
+                f"{folder}: the cache cannot be created ({error.strerror}); choose another with --cache"
+            ) from None
+        return mode
 
     def read_secret(self) -> bytes:
         """The secret of the keys, 32 bytes."""
@@ -170,17 +195,25 @@ class Database:
                 if kind != FILES:
                     connection.execute("INSERT OR IGNORE INTO kinds VALUES (?, ?)", (kind, time.time()))
 
-    def read_pixels(self, numbers: Sequence[int], out: np.ndarray) -> None:
-        """Write pixels into uint8 `[n, bytes]`; missing ones, and ones of another size, are left as they are."""
-        with self.open_reading() as connection:
-            for number, place in zip(numbers, out, strict=True):
-                row = connection.execute("SELECT data FROM pixels WHERE number = ?", (number,)).fetchone()
-                if row is not None and len(row[0]) == len(place):
-                    place[:] = np.frombuffer(row[0], np.uint8)
+    def read_pixels(self, numbers: np.ndarray, digests: np.ndarray, out: np.ndarray) -> np.ndarray:
+        """Write pixels with these numbers, int64 `[n]`, into uint8 `[n, bytes]`.
+
+        Returns which are as their digests, `KEY [n]`, say: bool `[n]`. The others are missing or damaged.
+        """
+        wanted = list(zip(numbers.tolist(), unpack_keys(digests), out, strict=True))
+        sound = np.zeros(len(wanted), bool)
+        with suppress(sqlite3.Error):
+            sound[:] = _copy_pixels(_thread_readers().connect(self.file), wanted)
+        if not sound.all():
+            _thread_readers().close(self.file)
+            with self.open_reading() as connection:
+                sound[:] = _copy_pixels(connection, wanted)
+        return sound
 
     def mark_used(self, kind: str) -> None:
         """Note the time of the last use of a kind, at most once a day; nothing where this user cannot write."""
-        if self.writable and time.time() - self.kinds().get(kind, 0) > _DAY:
+        days = _NOTED_AGAIN if self.origin is None else _COPY_NOTED_AGAIN
+        if self.writable and time.time() - self.kinds().get(kind, 0) > days * _DAY:
             with suppress(BusyCacheError), self.open_writing(longest=0) as connection:
                 connection.execute("INSERT OR REPLACE INTO kinds VALUES (?, ?)", (kind, time.time()))
 
@@ -276,7 +309,8 @@ class Database:
             text = f"{holder} has it locked for longer than chestfed waits. Nothing is damaged: wait until it has ended"
             return BusyCacheError(f"{self.file}: {text}", kind="busy cache", file=self.file.name, process=holder)
         if not code or code.startswith(_DAMAGED):
-            text = f"this cache is damaged ({error}). If no other process uses it, delete this file"
+            also = "" if self.origin is None else f" and {self.origin}, of which it is a copy"
+            text = f"this cache is damaged ({error}). If no other process uses it, delete this file{also}"
             return ChestfedError(
                 f"{self.file}: {text}; it will be made again", kind="damaged cache", file=self.file.name
             )
@@ -290,6 +324,78 @@ class Database:
             advice += "command again when these are in order, or choose another folder with --cache"
         text = f"{self.file}: the cache cannot be {verb} now ({error}, {code}): {advice}"
         return ChestfedError(text, kind=f"cache cannot be {verb}", file=self.file.name, code=code)
+
+
+class _Readers:
+    """The connections of one thread that take no lock, by file; the least used are closed first."""
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self._open: OrderedDict[Path, sqlite3.Connection] = OrderedDict()
+
+    def connect(self, file: Path) -> sqlite3.Connection:
+        """Its connection, opened if need be."""
+        if file not in self._open:
+            while len(self._open) >= _KEPT:
+                self._open.popitem(last=False)[1].close()
+            place = f"{file.absolute().as_uri()}?mode=ro&immutable=1"
+            # A thread that ends may leave it to another one to be closed.
+            connection = sqlite3.connect(place, uri=True, isolation_level=None, check_same_thread=False)
+            connection.execute(f"PRAGMA cache_size = -{_PAGES_KEPT}")
+            self._open[file] = connection
+        self._open.move_to_end(file)
+        return self._open[file]
+
+    def close(self, file: Path) -> None:
+        """Close its connection, which knows an earlier state of the file."""
+        if file in self._open:
+            self._open.pop(file).close()
+
+    def __del__(self) -> None:
+        for connection in self._open.values():
+            connection.close()
+
+
+_THREAD: Final = threading.local()
+
+
+def _thread_readers() -> _Readers:
+    """Those of this thread; a fork has its own."""
+    readers: _Readers | None = getattr(_THREAD, "readers", None)
+    if readers is None or readers.process != os.getpid():
+        readers = _THREAD.readers = _Readers()
+    return readers
+
+
+def _copy_pixels(connection: sqlite3.Connection, wanted: Sequence[tuple[int, bytes, np.ndarray]]) -> list[bool]:
+    """Write pixels of numbers into places; whether each is as its digest says."""
+    sound = []
+    for number, digest, place in wanted:
+        row = connection.execute("SELECT data FROM pixels WHERE number = ?", (number,)).fetchone()
+        data = b"" if row is None or not isinstance(row[0], bytes) else row[0]
+        sound.append(len(data) == len(place) and digest_pixels(data) == digest)
+        if sound[-1]:
+            place[:] = np.frombuffer(data, np.uint8)
+    return sound
+
+
+@contextmanager
+def only_writer(database: Database) -> Iterator[None]:
+    """One process at a time makes results; none has to wait where nothing can be written."""
+    folder = database.file.parent
+    if not (database.writable if database.file.exists() else os.access(folder, os.W_OK)):
+        yield
+        return
+    lock = FileLock(database.file.with_suffix(".lock"), mode=0o660 if is_shared(folder) else 0o600)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        print(f"another process is filling {database.file}; waiting for it", flush=True)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class BusyCacheError(ChestfedError):

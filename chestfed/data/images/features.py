@@ -19,8 +19,8 @@ from torch import Tensor
 
 from chestfed.core.errors import ImageError
 from chestfed.data.images.batches import Images, Rows, normalize
+from chestfed.data.images.copies import open_database, publish
 from chestfed.data.images.database import KEY, Database, Row, digest_pixels, unpack_keys
-from chestfed.data.images.file_store import open_database
 
 #: Images per forward pass; the last pass is filled up, because a smaller one may change the last bits.
 _BATCH: Final = 32
@@ -90,6 +90,7 @@ class FeatureStore:
         if len(self._read(images.digests[missing], missing, values)):
             raise ImageError(f"{self._database.file}: features were removed meanwhile; run the same command again")
         self._database.mark_used(_KIND)
+        publish(self._database)
         return FeatureImages(images, values)
 
     def _read(self, digests: np.ndarray, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -97,9 +98,7 @@ class FeatureStore:
         known, numbers, cells = self._database.find(_KIND, {"digest": KEY}, digests)
         places = np.flatnonzero(known)
         read = np.zeros((len(places), 4 * self._width), np.uint8)
-        self._database.read_pixels(numbers[places].tolist(), read)
-        expected = unpack_keys(cells["digest"][places])
-        sound = np.array([digest_pixels(row.data) == key for row, key in zip(read, expected, strict=True)], bool)
+        sound = self._database.read_pixels(numbers[places], cells["digest"][places], read)
         values[rows[places[sound]]] = read[sound].view(np.float32)
         return np.delete(rows, places[sound])
 

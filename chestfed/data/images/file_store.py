@@ -16,8 +16,7 @@ import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
@@ -26,11 +25,11 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Literal, NamedT
 
 import numpy as np
 import xxhash
-from filelock import FileLock, Timeout
 
 from chestfed.core.errors import Problem
 from chestfed.core.processes.workers import parallel_map
-from chestfed.data.images.database import FILES, KEY, Database, Row, is_shared, unpack_keys
+from chestfed.data.images.copies import open_database, publish
+from chestfed.data.images.database import FILES, KEY, Database, Row, only_writer, unpack_keys
 from chestfed.data.images.decoding.compressed import MAX_BYTES
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.place import find_cache
@@ -121,11 +120,6 @@ class StoredFiles:
     cells: dict[str, np.ndarray] = field(default_factory=dict)  #: by column, `[n]`; zeros without a result
 
 
-def open_database(cache_root: Path, site: str) -> Database:
-    """The database of a site below a cache folder; it may not exist yet."""
-    return Database(cache_root / site / "images.sqlite")
-
-
 class SiteStore:
     """The store of one site, made if need be.
 
@@ -165,6 +159,7 @@ class SiteStore:
                 self._make(kind, names, stamps, files, todo, workers, progress)
             self._find_results(kind, files)
         self.database.mark_used(kind.name)
+        publish(self.database)
         return files
 
     def _find_results(self, kind: ResultKind[Any], files: StoredFiles) -> None:
@@ -319,22 +314,3 @@ def _classify(error: OSError) -> Failure:
 
 def _report_crash(_: object) -> tuple[None, Failure]:
     return None, _CRASHED
-
-
-@contextmanager
-def only_writer(database: Database) -> Iterator[None]:
-    """One process at a time makes results; none has to wait where nothing can be written."""
-    if not database.writable:
-        yield
-        return
-    mode = 0o660 if is_shared(database.file.parent) else 0o600
-    lock = FileLock(database.file.with_suffix(".lock"), mode=mode)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print(f"another process is filling {database.file}; waiting for it", flush=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()

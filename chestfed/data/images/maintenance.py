@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from chestfed.data.images.database import FILES, Database, digest_pixels, has_table, read_rows
-from chestfed.data.images.file_store import only_writer, open_database
+from chestfed.data.images.database import FILES, Database, digest_pixels, has_table, only_writer, read_rows
+from chestfed.data.images.place import FILE
 
 _DAY: Final = 86_400  # seconds
 #: Rows and pages that are removed at once; in between, others can read.
@@ -69,7 +69,7 @@ def prune(cache_root: Path, unused_days: float | None = None) -> tuple[int, dict
 
 def _open_databases(cache_root: Path) -> Iterator[Database]:
     for folder in sorted(path for path in cache_root.glob("*") if path.is_dir()):
-        database = open_database(cache_root, folder.name)
+        database = Database(folder / FILE)  # itself, not a copy of it
         if database.file.exists():
             yield database
 

@@ -14,7 +14,8 @@ AUTO: Final = Path("auto")
 _HERE: Final = Path("cache")
 #: Beside the sites' folders.
 BESIDE: Final = ".chestfed_cache"
-_FILE: Final = "images.sqlite"
+#: Of each site.
+FILE: Final = "images.sqlite"
 
 
 def find_cache(given: Path, site: str, root: Path) -> Path:
@@ -26,12 +27,12 @@ def find_cache(given: Path, site: str, root: Path) -> Path:
     """
     if given != AUTO:
         return given
-    if (_HERE / site / _FILE).is_file():
+    if (_HERE / site / FILE).is_file():
         return _HERE
     around = root.resolve().parent
     beside = around / BESIDE
-    exists = (beside / site / _FILE).is_file()
-    if os.access(beside / site / _FILE, os.R_OK) or (not exists and _can_write(beside if beside.is_dir() else around)):
+    exists = (beside / site / FILE).is_file()
+    if os.access(beside / site / FILE, os.R_OK) or (not exists and _can_write(beside if beside.is_dir() else around)):
         return beside
     return _find_own() / hashlib.blake2b(os.fsencode(around), digest_size=6).hexdigest()
 

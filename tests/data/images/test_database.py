@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import sqlite3
@@ -19,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.errors import ChestfedError, SiteError
-from chestfed.data.images import database, file_store, maintenance
+from chestfed.data.images import database, maintenance
 from chestfed.data.images.cache import CachedImages, fill_cache
 from chestfed.data.images.database import KEY, Database, Row, pack_keys, unpack_keys
 from chestfed.data.images.maintenance import prune
@@ -167,6 +168,47 @@ def test_busy_cache_is_waited_for_and_named(
         assert str(process) in capsys.readouterr().err
 
 
+def test_a_batch_takes_no_lock(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    with copied(table) as cache:
+        images = fill_cache(table, cache, SMALL, skip_unreadable=True)
+        expected, connections = images.read([0, 1, 2]).tolist(), []
+        with locked(cache):
+            monkeypatch.setattr(database.sqlite3, "connect", lambda *_, **__: connections.append(1))
+            assert images.read([0, 1, 2]).tolist() == expected
+        assert not connections
+
+
+def test_a_fork_reads_by_connections_of_its_own(table: Table) -> None:
+    with copied(table) as cache:
+        images = fill_cache(table, cache, SMALL, skip_unreadable=True)
+        images.read([0])
+        kept = database._thread_readers()
+        process = FORK.Process(
+            target=lambda: os._exit(int(database._thread_readers() is kept or not images.read([1]).any()))
+        )
+        process.start()
+        process.join(60)
+        assert process.exitcode == 0
+
+
+def test_what_is_added_later_is_read(tmp_path: Path) -> None:
+    table = make_site(tmp_path)
+    half = Table("toy", table.root, True, table.frame.iloc[:3])
+    first = fill_cache(half, tmp_path / "cache", SMALL)
+    first.read([0])
+    images = fill_cache(table, tmp_path / "cache", SMALL)
+    assert images.read(range(6)).tolist() == read(table, tmp_path / "cache")[0]
+
+
+def test_threads_keep_few_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_KEPT", 2)
+    tables = [make_site(tmp_path / str(number), 2) for number in range(3)]
+    caches = [fill_cache(table, table.root.parent / "cache", SMALL) for table in tables]
+    for images in caches * 2:
+        images.read([0, 1])
+    assert len(database._thread_readers()._open) == 2
+
+
 def test_what_the_disk_reports_is_not_damage(tmp_path: Path) -> None:
     (tmp_path / "images.sqlite").mkdir()
     with assert_refused(ChestfedError, "cache cannot be read", code="SQLITE_CANTOPEN"):
@@ -175,7 +217,7 @@ def test_what_the_disk_reports_is_not_damage(tmp_path: Path) -> None:
 
 def test_pruning_waits_for_who_fills_the_cache(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     with copied(table) as cache, locked(cache) as (_, release, _):
-        monkeypatch.setattr(file_store, "print", lambda *_, **__: release.set(), raising=False)
+        monkeypatch.setattr(database, "print", lambda *_, **__: release.set(), raising=False)
         prune(cache)
         assert release.is_set()
 

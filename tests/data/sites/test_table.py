@@ -11,7 +11,7 @@ import pytest
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError, SiteError
-from chestfed.data.images.file_store import open_database
+from chestfed.data.images.copies import open_database
 from chestfed.data.images.place import AUTO, find_cache
 from chestfed.data.sites import SiteTable, open_site
 from chestfed.data.sites.phantoms import MARKER, is_phantoms, write_marker

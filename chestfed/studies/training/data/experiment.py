@@ -19,6 +19,7 @@ from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.data.images.batches import Images, NoiseImages, PooledImages
 from chestfed.data.images.cache import CachedImages, fill_cache, lacking_bytes
+from chestfed.data.images.copies import VARIABLE, find_copies
 from chestfed.data.images.features import FeatureStore
 from chestfed.data.images.place import find_cache
 from chestfed.data.sites.stats import people
@@ -279,6 +280,8 @@ def check_cache(experiments: Sequence[Experiment], cache_root: Path) -> None:
         if not folder.is_dir():  # a complete one may be there to read only
             check_folder(folder, "--cache")
         check_room(folder, size, "the decoded images", "--cache")
+        if (copies := find_copies(folder)) is not None:
+            check_room(copies.parent, size, "the decoded images", f"${VARIABLE}")
 
 
 def _unite(experiments: Sequence[Experiment]) -> dict[str, tuple[SiteTable, np.ndarray]]:
@@ -321,7 +324,7 @@ def load_images(
         images[name], places[name] = filled, place
         if filled.quarantined:
             quarantined[name] = list(filled.quarantined)
-    kept = next(iter(images.values())).database.file.parents[1]  # where the first site's images are
+    kept = next(iter(images.values())).database.home  # where the first site's images are
     cuts = {"": StudyImages(images, places, key)}
     separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
     loaded = []
