@@ -1,40 +1,47 @@
-"""Time and memory per unit as a study grows: clients, rounds, studies in one MLflow store.
+"""How processor time and memory grow: each part at three sizes, and the exponent of what it takes.
 
-    python -m benchmarks.growth                (some minutes of one core)
-    python -m benchmarks.growth rounds --save FILE
+    python -m benchmarks.growth                (a quarter of an hour of one core)
+    python -m benchmarks.growth rows --save FILE
 
-clients   CODASCA on the handwritten digits with a network of one block, 5 to 64 clients, 20 rounds of one local step
-rounds    the same with two clients, 100 to 1,000 rounds
-studies   runs of the size of a study (a parent and five children, 60 rounds each) into one local store
+clients    CODASCA on the handwritten digits with a network of one block, to 256 clients, four rounds of one local step
+rounds     the same with two clients, to 2,000 rounds
+studies    runs of the size of a study (a parent and five children, 60 rounds each) into one local store, to 200
+rows       a hospital's own label file, opened, to a million rows
+images     what `chestfed evaluate` says of a test set, five diseases and three columns of groups, to 70,000 images
+page       the page of a study of two K with such a test set
+seeds      results and comparison of the seeds of a study, to 100
+runs       `chestfed runs` of a folder, to 300
+copies     `chestfed site check`: near copies among hashes, to 112,000 images
 
-Each part is a process of its own, the least of three turns. A unit's processor time is the difference of two sizes,
-divided by the units between them, so that start-up is in none; memory is the most that the process has held so far.
-Label tables and the image cache of a million images are parts of `python -m benchmarks` (`tables`, `opening`,
-`reports`).
+Sizes grow by one factor r, so that the exponent is log((t3 - t2) / (t2 - t1)) / log r, in which start-up has no part;
+it is the time itself that grows like size to the power of it. Each part is a process of its own. Runs are those of the
+tests, which no training made; their scores are drawn at random, and so are labels and hashes: no patients.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import pairwise
-from math import prod
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Final
 
-import torch
+import numpy as np
+import pandas as pd
 
 from benchmarks.__main__ import machine
 from benchmarks.speed_parts.machine import alone, peak_of
 
 RESULTS = Path(__file__).parent / "results" / "growth.json"
-CLIENTS, ROUNDS, STUDIES = (5, 16, 64), (100, 300, 1000), (10, 50, 100)
-_LEARNING_ROUNDS, _TURNS = 20, 3
-#: Metrics of a round, and rounds of a child, as a study of five diseases records them.
-_METRICS, _RECORDED_ROUNDS, _CHILDREN = 13, 60, 5
+DISEASES: Final = ("cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion")
+GROUPS: Final = {"sex": ("F", "M"), "age": ("<40", "40-59", "60-79", ">=80"), "view": ("ap", "pa")}
+_LEARNING_ROUNDS, _METRICS, _RECORDED_ROUNDS, _CHILDREN = 4, 13, 60, 5
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -44,50 +51,51 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--save", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
     measured = json.loads(options.save.read_text(encoding="utf-8")) if options.save.exists() else {}
-    for part in options.parts or PARTS:
-        measured[part] = {"machine": machine(), **PARTS[part]()}
-        print(json.dumps({part: measured[part]}, indent=1), flush=True)
+    for name in options.parts or PARTS:
+        part = PARTS[name]
+        sizes = {size: alone(part.work, size) for size in part.sizes}
+        seconds = [each["seconds"] for each in sizes.values()]
+        measured[name] = {
+            "machine": machine(),
+            "exponent": find_exponent(part.sizes, seconds),
+            **{f"{size:,}": each for size, each in sizes.items()},
+        }
+        print(json.dumps({name: measured[name]}, indent=1), flush=True)
         options.save.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
 
 
-def measure_clients() -> dict[str, Any]:
-    """Growth with the number of clients; the units are rounds of one client."""
-    return alone(_growth, [(count, _LEARNING_ROUNDS) for count in CLIENTS])
+def find_exponent(sizes: tuple[int, int, int], seconds: list[float]) -> float | None:
+    """The power of the size that the time grows like; None where it does not grow."""
+    first, second = seconds[1] - seconds[0], seconds[2] - seconds[1]
+    if first <= 0 or second <= 0:
+        return None
+    return round(math.log(second / first) / math.log(sizes[2] / sizes[1]), 2)
 
 
-def measure_rounds() -> dict[str, Any]:
-    """Growth with the number of rounds, of two clients; the units are the same."""
-    return alone(_growth, [(2, count) for count in ROUNDS])
+def _timed(work: Callable[[], object]) -> dict[str, float]:
+    began = time.process_time()
+    work()
+    return {"seconds": round(time.process_time() - began, 3), "peak, MiB": peak_of()}
 
 
-def measure_studies() -> dict[str, Any]:
-    """Growth with the number of studies that a store has already."""
-    return alone(_record)
+def measure_clients(count: int) -> dict[str, float]:
+    """A study of so many clients, after one of two that imports all."""
+    _study(2, 2)
+    return _timed(lambda: _study(count, _LEARNING_ROUNDS))
 
 
-def _growth(cases: list[tuple[int, int]]) -> dict[str, Any]:
-    """Milliseconds of the processor per further round of a client, and MiB of memory and disk, by case."""
-    torch.set_num_threads(1)
-    _run(2, 2)  # imports, and whatever else happens once
-    seconds = dict.fromkeys(cases, float("inf"))
-    figures: dict[str, dict[str, float]] = {}
-    for _ in range(_TURNS):
-        for case in cases:
-            began = time.process_time()
-            disk = _run(*case)
-            seconds[case] = min(seconds[case], time.process_time() - began)
-            figures.setdefault(
-                "{} clients, {} rounds".format(*case), {"peak, MiB": peak_of(), "disk, MiB": round(disk, 2)}
-            )
-    for (case, larger), entry in zip(pairwise(cases), [*figures.values()][1:], strict=True):
-        entry["ms per unit"] = round(1000 * (seconds[larger] - seconds[case]) / (prod(larger) - prod(case)), 2)
-    return figures
+def measure_rounds(count: int) -> dict[str, float]:
+    """A study of two clients and so many rounds."""
+    _study(2, 2)
+    return _timed(lambda: _study(2, count))
 
 
-def _run(clients: int, rounds: int) -> float:
-    """One study of the digits; MiB of its folder."""
+def _study(clients: int, rounds: int) -> None:
+    import torch
+
     import chestfed
 
+    torch.set_num_threads(1)
     settings = {
         "collection.clients": clients,
         "collection.partition": "random",
@@ -105,22 +113,19 @@ def _run(clients: int, rounds: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         overrides = [f"{key}={value}" for key, value in settings.items()]
         chestfed.run("digits_ih", algorithm="codasca", out=folder, cache=folder, overrides=overrides, quiet=True)
-        return sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file()) / (1 << 20)
 
 
-def _record() -> dict[str, Any]:
-    """Milliseconds of the processor per study that is recorded, by how many the store has."""
+def measure_studies(count: int) -> dict[str, float]:
+    """So many studies recorded in one store."""
     from chestfed.reports.tracking.store import Store, local_store
 
-    entries = [
-        (number, {f"round/{name}": 0.5 for name in range(_METRICS)}) for number in range(1, _RECORDED_ROUNDS + 1)
-    ]
+    rounds = range(1, _RECORDED_ROUNDS + 1)
+    entries = [(number, {f"round/{name}": 0.5 for name in range(_METRICS)}) for number in rounds]
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder)
-        store, sizes, done = Store(local_store(out), out / "mlflow-artifacts"), {}, 0
-        for size in STUDIES:
-            began = time.process_time()
-            for study in range(done, size):
+        store = Store(local_store(Path(folder)), Path(folder) / "mlflow-artifacts")
+
+        def record() -> None:
+            for study in range(count):
                 parent = store.start_run(f"study {study}", {"kind": "study"})
                 store.log_params(parent, {f"key.{number}": number for number in range(100)})
                 for _ in range(_CHILDREN):
@@ -129,17 +134,113 @@ def _record() -> dict[str, Any]:
                     store.log_metrics(child, entries)
                     store.end_run(child)
                 store.end_run(parent)
-            each = 1000 * (time.process_time() - began) / (size - done)
-            disk = (out / "mlflow.db").stat().st_size / (1 << 20)
-            sizes[str(size)] = {"ms per unit": round(each), "peak, MiB": peak_of(), "disk, MiB": round(disk, 2)}
-            done = size
-    return sizes
+
+        return _timed(record)
 
 
-PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "clients": measure_clients,
-    "rounds": measure_rounds,
-    "studies": measure_studies,
+def measure_rows(count: int) -> dict[str, float]:
+    """A label file of so many rows, opened."""
+    from benchmarks.speed_parts.tables import _config, _write
+    from chestfed.data.sites import opening
+
+    with tempfile.TemporaryDirectory() as folder:
+        _write("wide csv", Path(folder), count)
+        config = _config("wide csv")
+        return _timed(lambda: opening.open_site(config, Path(folder), Path(folder, "labels.csv")))
+
+
+def measure_images(count: int) -> dict[str, float]:
+    """The summary of a test set of so many images."""
+    from chestfed.results.evaluation.intervals.methods import Intervals
+    from chestfed.results.evaluation.labeled import Scored
+    from chestfed.results.evaluation.summary import summarize
+
+    labels, groups = _draw_labels(count), _draw_groups(count)
+    scores = 1 / (1 + np.exp(-np.random.default_rng(1).normal(size=labels.shape) - labels))
+    scored = Scored(scores, labels, np.arange(count) * 3 // 4, DISEASES)
+    return _timed(lambda: summarize(scored, "frontal-image", Intervals(), groups))
+
+
+def measure_page(count: int) -> dict[str, float]:
+    """The page of a study with a test set of so many images, and a column for each of its groups."""
+    from chestfed.reports.pages.page import write_report
+    from tests.results.tables import finished_runs
+
+    finished_runs.IMAGES, finished_runs.PATIENTS, finished_runs.MADE = count, -(-count * 3 // 4), None
+    finished_runs.NAMES = DISEASES
+    with tempfile.TemporaryDirectory() as folder:
+        run = finished_runs.write_run(Path(folder) / "run", labels=_draw_labels(count))
+        for file in run.glob("k*/predictions.parquet"):
+            columns = {f"group_{name}": values for name, values in _draw_groups(count).items()}
+            pd.read_parquet(file).assign(**columns).to_parquet(file, index=False)
+        finished_runs.seal_run(run)
+        return _timed(lambda: write_report(run, run / "report.html"))
+
+
+def measure_seeds(count: int) -> dict[str, float]:
+    """The results of so many seeds, and the folder of their comparison."""
+    from chestfed.results.tables.collect import collect, write_comparison
+    from chestfed.results.tables.run_folder import RunFolder
+    from tests.results.tables.finished_runs import write_run
+
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        runs = [write_run(out / f"run-{seed}", seed=seed, compared=False) for seed in range(count)]
+        return _timed(lambda: write_comparison(collect([RunFolder.open(run) for run in runs]), out))
+
+
+def measure_runs(count: int) -> dict[str, float]:
+    """The list of so many runs in a folder."""
+    from chestfed.app.commands.machine.runs import runs
+    from tests.results.tables.finished_runs import write_run
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        for number in range(count):
+            write_run(Path(folder) / f"synthetic-study-{number:012x}")
+        return _timed(lambda: runs(Path(folder)))
+
+
+def measure_copies(count: int) -> dict[str, float]:
+    """Near copies among so many images, one in a hundred of which is one."""
+    from chestfed.data.checks.duplicates import near_pairs
+
+    rng = np.random.default_rng(0)
+    hashes = rng.integers(0, 256, (count, HASHES, 32), np.uint8)
+    copied = rng.choice(count, count // 100, replace=False)
+    hashes[copied] = hashes[(copied + 1) % count]
+    hashes[copied, 0, :3] ^= 1
+    return _timed(lambda: near_pairs(hashes))
+
+
+def _draw_labels(count: int) -> np.ndarray:
+    return (np.random.default_rng(0).random((count, len(DISEASES))) < 0.1).astype(np.float32)
+
+
+def _draw_groups(count: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(2)
+    return {name: rng.choice(values, count) for name, values in GROUPS.items()}
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What is measured, and its sizes, each the same factor larger than the last."""
+
+    work: Callable[[int], dict[str, float]]
+    sizes: tuple[int, int, int]
+
+
+#: Of an image: of itself, of it turned, and of its middle (`facts.near_hashes`).
+HASHES: Final = 3
+PARTS: dict[str, _Part] = {
+    "clients": _Part(measure_clients, (16, 64, 256)),
+    "rounds": _Part(measure_rounds, (20, 200, 2000)),
+    "studies": _Part(measure_studies, (8, 40, 200)),
+    "rows": _Part(measure_rows, (10_000, 100_000, 1_000_000)),
+    "images": _Part(measure_images, (4_375, 17_500, 70_000)),
+    "page": _Part(measure_page, (4_375, 17_500, 70_000)),
+    "seeds": _Part(measure_seeds, (4, 20, 100)),
+    "runs": _Part(measure_runs, (12, 60, 300)),
+    "copies": _Part(measure_copies, (7_000, 28_000, 112_000)),
 }
 
 if __name__ == "__main__":

@@ -101,6 +101,7 @@ class Database:
         Raises `ChestfedError` if it cannot be made, or belongs to another user.
         """
         self.make_place(begin=True)
+        _thread_readers().close(self.file)  # which may know an earlier state
         if not os.access(self.file, os.R_OK):
             raise self._make_access_error()
         if not self.writable or self._has_tables():
@@ -352,7 +353,7 @@ class _Readers:
             self._open.pop(file).close()
 
     def __del__(self) -> None:
-        for connection in self._open.values():
+        for connection in self._open.values() if self.process == os.getpid() else ():
             connection.close()
 
 

@@ -34,9 +34,10 @@ class Stored(NamedTuple):
 
 def count_levels(pixels: np.ndarray, first: int, size: int) -> np.ndarray:
     """Count the values `first`, `first + 1`, ..., int64 `[size]`; in pixels of 8 or 16 bits."""
-    counts = np.zeros(_WORDS, np.int64)
-    for words in _cut_blocks(pixels):
-        counts += cv2.calcHist([words], [0], None, [_WORDS], [0, _WORDS]).ravel().astype(np.int64)
+    last = first + size if first >= 0 else _WORDS  # fewer bins are counted in half of the time
+    counts = np.zeros(last, np.int64)
+    for _, words in _cut_blocks(pixels):
+        counts += cv2.calcHist([words], [0], None, [last], [0, last]).ravel().astype(np.int64)
     return counts[np.arange(first, first + size) % _WORDS]
 
 
@@ -44,7 +45,10 @@ def map_levels(pixels: np.ndarray, first: int, table: np.ndarray) -> np.ndarray:
     """Gray levels uint8 `[h, w]` by a table uint8 of the values `first`, `first + 1`, ...; of pixels as above."""
     whole = np.zeros(_WORDS, np.uint8)
     whole[np.arange(first, first + len(table)) % _WORDS] = table
-    return np.concatenate([cv2.LUT(words, whole) for words in _cut_blocks(pixels)])
+    gray = np.empty(pixels.shape, np.uint8)
+    for rows, words in _cut_blocks(pixels):
+        cv2.LUT(words, whole, dst=gray[rows])
+    return gray
 
 
 def percentile_range(values: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
@@ -103,9 +107,10 @@ def _find_range(largest: int, bits: int | None) -> int:
     return (1 << (bits or 16)) - 1
 
 
-def _cut_blocks(pixels: np.ndarray) -> Iterator[np.ndarray]:
+def _cut_blocks(pixels: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Some rows at a time as words uint16, negative values behind the others: 16 bits are what OpenCV is quick at."""
     rows = max(1, _AT_ONCE // pixels.shape[1])
     for top in range(0, len(pixels), rows):
         block = np.ascontiguousarray(pixels[top : top + rows])
-        yield (block if block.itemsize == 2 else block.astype(np.int16)).view(np.uint16)
+        words = (block if block.itemsize == 2 else block.astype(np.int16)).view(np.uint16)
+        yield slice(top, top + rows), words

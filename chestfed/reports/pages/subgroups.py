@@ -11,7 +11,7 @@ from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.estimates import Estimate
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import Intervals
-from chestfed.results.evaluation.joining.groups import find_gap
+from chestfed.results.evaluation.joining.groups import find_gaps
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.summary import FEW, PAIRS, WITHIN, Values, age_bands, estimate_groups
 from chestfed.results.tables.files import scored_frame
@@ -63,12 +63,12 @@ def _describe_gaps(
 
     `found` are the intervals of the AUCs, by group and disease, as the table has them.
     """
-    texts = []
+    texts, diseases = [], []
     for column, labels in zip(scored.columns(), scored.labels.T, strict=True):
-        if scored.hospitals is not None or column.reason:
-            continue
-        labeled = ~np.isnan(labels)
-        gap = find_gap(column, {name: members[labeled] for name, members in groups.items()})
+        if scored.hospitals is None and not column.reason:
+            labeled = ~np.isnan(labels)
+            diseases.append((column, {name: members[labeled] for name, members in groups.items()}))
+    for (column, _), gap in zip(diseases, find_gaps(diseases), strict=True):
         if gap is not None:
             worst = f"{gap.worst} {number(gap.worst_auc)} {pair(found[gap.worst, column.disease])}".rstrip()
             best = f"{gap.best} {number(gap.best_auc)}"

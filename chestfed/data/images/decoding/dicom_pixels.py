@@ -196,6 +196,8 @@ def _clear_unused_bits(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
         "i" if dataset.PixelRepresentation else "u",
         8 * stored.itemsize - _read_integer(dataset, "BitsStored"),
     )
+    if kind == "u" and not int(stored.max()) >> 8 * stored.itemsize - unused:
+        return stored.view(f"u{stored.itemsize}")
     stored = stored.view(f"{kind}{stored.itemsize}")
     return (stored << unused) >> unused if unused else stored
 

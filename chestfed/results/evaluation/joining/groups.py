@@ -7,7 +7,7 @@ with images in both groups counts in both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,15 +42,42 @@ def find_gap(column: Column, groups: Mapping[str, np.ndarray], seed: int = 0) ->
     A group with fewer patients of a class than a mean needs does not count. The interval is of percentiles; a resample
     without both classes in both groups does not count.
     """
+    return find_gaps([(column, groups)], seed)[0]
+
+
+def find_gaps(diseases: Sequence[tuple[Column, Mapping[str, np.ndarray]]], seed: int = 0) -> list[GroupGap | None]:
+    """As `find_gap` of each disease; those with the same labeled images share the draws, which take the time."""
+    ends = [_find_ends(column, groups) for column, groups in diseases]
+    gaps: list[GroupGap | None] = [None] * len(diseases)
+    left = [number for number, found in enumerate(ends) if found]
+    while left:
+        patients = diseases[left[0]][0].patient
+        alike = [number for number in left if np.array_equal(diseases[number][0].patient, patients)]
+        left = [number for number in left if number not in alike]
+        labels, scores = [], []
+        for number in alike:
+            column, groups = diseases[number]
+            labels += [np.where(groups[name], column.positive, np.nan) for _, name in ends[number]]
+            scores += [column.score] * 2
+        values = jointly_resampled_aucs(np.stack(scores, 1), np.stack(labels, 1), patients, _RESAMPLES, seed)
+        for place, number in enumerate(alike):
+            gaps[number] = _make_gap(ends[number], values[:, 2 * place : 2 * place + 2])
+    return gaps
+
+
+def _find_ends(column: Column, groups: Mapping[str, np.ndarray]) -> list[tuple[float, str]]:
+    """AUC and name of the worst and of the best group that counts; none with fewer than two."""
     parts = {name: column.take(rows) for name, rows in groups.items()}
     aucs = {name: auc for name, part in parts.items() if part.in_mean and (auc := compute_auc(part)) is not None}
     if len(aucs) < 2:
-        return None
+        return []
     worst, best = min(aucs, key=lambda name: aucs[name]), max(aucs, key=lambda name: aucs[name])
-    labels = np.stack([np.where(groups[name], column.positive, np.nan) for name in (worst, best)], axis=1)
-    scores = np.repeat(column.score[:, None], 2, axis=1)
-    values = jointly_resampled_aucs(scores, labels, column.patient, _RESAMPLES, seed)
+    return [(aucs[worst], worst), (aucs[best], best)]
+
+
+def _make_gap(ends: Sequence[tuple[float, str]], values: np.ndarray) -> GroupGap:
+    """The gap between the ends, by their AUCs in resamples `[r, 2]`."""
+    (low_auc, worst), (high_auc, best) = ends
     values = values[np.isfinite(values).all(axis=1)]
     low, high = np.percentile(values[:, 1] - values[:, 0], [2.5, 97.5])
-    gap = aucs[best] - aucs[worst]
-    return GroupGap(worst, aucs[worst], best, aucs[best], gap, Interval(float(low), float(high)))
+    return GroupGap(worst, low_auc, best, high_auc, high_auc - low_auc, Interval(float(low), float(high)))

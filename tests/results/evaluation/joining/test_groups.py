@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.results.evaluation.joining.groups import find_gap
+from chestfed.results.evaluation.joining.groups import find_gap, find_gaps
 from chestfed.results.evaluation.labeled import Column
 
 
@@ -43,3 +45,14 @@ def test_small_groups_do_not_count() -> None:
     assert gap is not None
     assert "few" not in (gap.worst, gap.best)
     assert find_gap(column, {"a": first, "few": few}) is None
+
+
+def test_diseases_together_have_the_same_gaps() -> None:
+    column, first = make_column()
+    even, part = np.arange(len(first)) % 2 == 0, np.arange(len(first)) >= 40
+    other = replace(column, score=column.score[::-1].copy())
+    fewer = column.take(part)
+    groups = {"a": first, "b": ~first, "c": even}
+    diseases = [(column, groups), (fewer, {name: rows[part] for name, rows in groups.items()}), (other, groups)]
+    diseases.insert(1, (column, {"a": first}))
+    assert find_gaps(diseases) == [find_gap(*disease) for disease in diseases]
