@@ -12,9 +12,11 @@ from docs.generate.markdown import escaped
 PAGES = {
     "pipeline": ("Pipeline keys", "Every key of a pipeline, the YAML that `chestfed study` runs ([how](../study.md))."),
     "site": ("Site keys", "Every key of a site's YAML ([how to write one](../new_site.md))."),
+    "hospital": ("Keys of hospital.yaml", "Every key of a hospital's file in [a federation](../deployment.md)."),
+    "federation": ("Keys of federation.yaml", "Every key of the server's file in [a federation](../deployment.md)."),
 }
-COMMON = """`extends: other.yaml` takes over the keys of another file. Unknown keys are refused.
-
+COMMON = "Unknown keys are refused.\n"
+EDITORS = """`extends: other.yaml` takes over the keys of another file.
 `chestfed schema` writes the same as JSON schemas [for editors](../installation.md#editors).
 """
 #: JSON schema keyword -> how a limit is written.
@@ -32,15 +34,20 @@ LIMITS = {
 def pages() -> dict[str, str]:
     """File name (without .md) -> text."""
     from chestfed.app.commands.machine.schema import schemas
+    from chestfed.leaves.federation.settings import FederationFile, HospitalFile
 
-    return {f"{kind}_keys": page(kind, schema) for kind, schema in schemas().items()}
+    files = {"hospital": HospitalFile.model_json_schema(), "federation": FederationFile.model_json_schema()}
+    return {
+        **{f"{kind}_keys": page(kind, schema, EDITORS) for kind, schema in schemas().items()},
+        **{f"{kind}_keys": page(kind, schema) for kind, schema in files.items()},
+    }
 
 
-def page(kind: str, schema: Schema) -> str:
-    """The page of one kind of YAML file."""
+def page(kind: str, schema: Schema, more: str = "") -> str:
+    """The page of one kind of YAML file; `more` stands below its introduction."""
     title, about = PAGES[kind]
     walk = _Walk(kind, schema)
-    return "\n".join([f"# {title}\n", f"{about} {COMMON}", *walk.sections()])
+    return "\n".join([f"# {title}\n", f"{about} {COMMON}{more}", *walk.sections()])
 
 
 class _Walk(SchemaReader):

@@ -25,6 +25,7 @@ from chestfed.app.commands.machine.schema import for_editors, schemas
 from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.leaves.federation.settings import HospitalFile, Leaves, Policy
 from docs.generate import algorithms, api, commands, keys
 from docs.generate.markdown import escaped
 
@@ -59,7 +60,7 @@ def test_every_page_is_on_the_index() -> None:
     listed = {line for line in index.splitlines() if re.fullmatch(r"[a-z_0-9/]+", line)}
     written = {page.stem for page in DOCS.glob("*.md")} - {"index"}
     assert written <= listed
-    generated = ("commands", "pipeline_keys", "site_keys", "algorithms", "api")
+    generated = ("commands", "pipeline_keys", "site_keys", "hospital_keys", "federation_keys", "algorithms", "api")
     assert {f"reference/{name}" for name in generated} == listed - written
 
 
@@ -92,6 +93,13 @@ def test_reference_describes_every_key() -> None:
         assert [key for key, meaning in entries if not re.search(r"[A-Za-z]{3}", meaning)] == []
         named = {key for part in (schema, *schema.get("$defs", {}).values()) for key in part.get("properties", ())}
         assert named <= {key for key, _ in entries}
+
+
+def test_reference_has_the_keys_of_a_hospital() -> None:
+    text = keys.pages()["hospital_keys"]
+    assert "## `policy`\n" in text
+    for name in (*HospitalFile.model_fields, *Policy.model_fields, *Leaves.model_fields):
+        assert f"\n`{name}` (" in text, name
 
 
 def test_key_reference_follows_nesting() -> None:

@@ -1,4 +1,4 @@
-"""What the docs say of the search behind the tables of methods, against its stored trials."""
+"""Statements about the search behind the tables of methods, against its stored trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chestfed.studies.experiment.loading import load_pipeline
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("films", "phantoms", "digits")
-#: The words of docs/comparisons.md, with its numbers as groups.
+#: The words of benchmarks/results/methods.md, with its numbers as groups.
 SENTENCE = re.compile(
     r"eight settings, chosen by the mean validation AUC of two training seeds.*"
     r"Step sizes begin between (?P<low>[\d.]+) and (?P<high>[\d.]+);.*"
@@ -28,7 +28,7 @@ SENTENCE = re.compile(
 
 @pytest.fixture(scope="module")
 def said() -> dict[str, float]:
-    text = " ".join((ROOT / "docs/comparisons.md").read_text(encoding="utf-8").split())
+    text = " ".join((ROOT / "benchmarks/results/methods.md").read_text(encoding="utf-8").split())
     found = SENTENCE.search(text)
     assert found is not None
     return {name: float(value.replace(",", "")) for name, value in found.groupdict().items()}
