@@ -18,14 +18,20 @@ from chestfed.core.errors import SiteError
 from chestfed.data.sites import load_site_config, open_site
 from tests.cases import each
 
-PAGE = (Path(__file__).parents[2] / "docs" / "convert.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "convert.md").read_text(encoding="utf-8")
 #: Name -> content of the files that the page shows.
-FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+FILES = {
+    name: (DOCS / "examples" / "convert" / name).read_text(encoding="utf-8")
+    for name in re.findall(r"^```\{literalinclude\} examples/convert/(\S+)$", PAGE, re.MULTILINE)
+}
 FUNCTIONS = [name.removesuffix(".py") for name in FILES if re.fullmatch(r"read_\w+\.py", name)]
 EXAMPLES = [name.removesuffix(".py") for name in FILES if name.endswith(".py") and name[:-3] not in FUNCTIONS]
 
 
 def test_every_section_is_an_example() -> None:
+    folder = DOCS / "examples" / "convert"
+    assert {file.relative_to(folder).as_posix() for file in folder.rglob("*.*")} == FILES.keys()
     assert (len(EXAMPLES), len(FUNCTIONS)) == (2, 2)
     assert PAGE.count("\n## ") == 4 + 1  # and a table of other forms, of one line each
     assert {f"{name}.labels.csv" for name in EXAMPLES} <= FILES.keys()
@@ -52,11 +58,11 @@ def test_an_example_writes_what_it_shows(tmp_path: Path, name: str) -> None:
 def _make_export(folder: Path, name: str) -> str:
     """The file that a function reads, from what the page shows of it."""
     if name == "read_sqlite":
-        with closing(sqlite3.connect(folder / "films.sqlite")) as file:
-            file.executescript(FILES["films.sql"])
-        return "films.sqlite"
-    pd.read_csv(io.StringIO(FILES["films.csv"])).to_stata(folder / "films.dta", write_index=False)
-    return "films.dta"
+        with closing(sqlite3.connect(folder / "export.sqlite")) as file:
+            file.executescript(FILES["export.sql"])
+        return "export.sqlite"
+    pd.read_csv(io.StringIO(FILES["export.csv"])).to_stata(folder / "export.dta", write_index=False)
+    return "export.dta"
 
 
 @each("name", FUNCTIONS)

@@ -1,4 +1,4 @@
-"""The tutorial for a new hospital and the commented example: every file shown is written and every YAML is run."""
+"""docs/new_site.md, its examples and the commented example: every file that it shows is read and every YAML is run."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ from tests.data.sites.own_tables import labels, save_dicom
 from tests.data.sites.small_sites import CONFIGS, column
 
 PAGE = (CONFIGS.parent / "docs" / "new_site.md").read_text(encoding="utf-8")
-#: Name -> content of the files that the page shows.
-FILES = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+EXAMPLES = CONFIGS.parent / "docs" / "examples" / "tables"
+#: Name -> content of the files of the examples.
+FILES = {
+    file.relative_to(EXAMPLES).as_posix(): file.read_text(encoding="utf-8")
+    for file in EXAMPLES.rglob("*")
+    if file.is_file()
+}
+#: Name -> content of those that the page shows itself.
+SHOWN = dict(re.findall(r"^```\w+ (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 SITES = sorted(name for name, text in FILES.items() if name.endswith(".yaml") and "\nsite: " in f"\n{text}")
 EXAMPLE = CONFIGS / "example" / "table.yaml"
 N = None
@@ -30,7 +37,7 @@ N = None
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder with the files of the page, and the images that its first table names."""
+    """A folder with the files of the examples, and the images that its first table names."""
     for name, text in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +65,9 @@ def opened(home: Path, name: str) -> SiteTable:
 
 
 def test_every_yaml_of_the_page_is_run() -> None:
-    assert len(re.findall(r"^```yaml", PAGE, re.MULTILINE)) == len([name for name in FILES if name.endswith(".yaml")])
+    included = re.findall(r"^```\{literalinclude\} examples/tables/(\S+)$", PAGE, re.MULTILINE)
+    assert sorted([*included, *SHOWN]) == sorted(FILES)
+    assert SHOWN.items() <= FILES.items()
     shared = ("common.yaml", "wide.yaml")
     assert {*SITES, *shared} == {name for name in FILES if name.endswith(".yaml")}
     assert set(SITES) == {*EXPECTED, "st_anne.yaml"}
