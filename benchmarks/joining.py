@@ -1,9 +1,9 @@
 """When does joining help, whom, and which rule bounds the loss: heads on frozen features, ten seeds.
 
-    python -m benchmarks.joining --data films --save benchmarks/results/joining_films.json
+    python -m benchmarks.joining --data radiographs --save benchmarks/results/joining_films.json
     python -m benchmarks.joining --phantoms --save benchmarks/results/joining_phantoms.json
 
-    python -m benchmarks.joining --data films --network "without guangzhou" --only "^sets" --seeds 3 --save FILE
+    python -m benchmarks.joining --data radiographs --network "without guangzhou" --only "^sets" --seeds 3 --save FILE
 
 First a network is trained: the pipeline's common model of all hospitals, with the first seed, on training patients.
 Then heads on its features: every set of partners of each target, with what each hospital of the set could do instead,

@@ -1,7 +1,7 @@
 """When do other hospitals help, on open radiographs? Every table of docs/joining.md that is not of phantoms.
 
-    python -m benchmarks.radiographs --data films --save benchmarks/results/radiographs.json
-    python -m benchmarks.radiographs --data films --only "^parts"
+    python -m benchmarks.radiographs --data radiographs --save benchmarks/results/radiographs.json
+    python -m benchmarks.radiographs --data radiographs --only "^parts"
 
 Each study is a `chestfed study` command that is printed as it starts, with ten splits of the patients and one training
 seed. What is finished in --out is not run again, and studies are added to those in the saved file.

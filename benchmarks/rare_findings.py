@@ -1,6 +1,6 @@
 """When does AUC maximization pay? Every table of docs/rare_findings.md.
 
-    python -m benchmarks.rare_findings --data films --save benchmarks/results/rare_findings.json
+    python -m benchmarks.rare_findings --data radiographs --save benchmarks/results/rare_findings.json
 
 For two collections of radiographs and five shares of positives `chestfed tune` chooses the step size of every method on
 validation patients, with equally many trials, and `chestfed study` trains the chosen ones with five splits of the

@@ -20,8 +20,8 @@ import typer
 from chestfed._version import __version__
 from chestfed.app.commands.algorithms import algorithms
 from chestfed.app.commands.compare import compare
+from chestfed.app.commands.datasets import datasets_get, datasets_list, datasets_show
 from chestfed.app.commands.evaluate import evaluate
-from chestfed.app.commands.films import films_get, films_list, films_show
 from chestfed.app.commands.machine.cache import cache_list, cache_prune
 from chestfed.app.commands.machine.doctor import doctor
 from chestfed.app.commands.machine.key import key
@@ -46,8 +46,8 @@ _MORE: Final = "More"
 app = typer.Typer(
     name="chestfed",
     cls=Root,
-    help="Federated learning on the chest X-rays of several hospitals.\n\n"
-    "Start with `chestfed study`: it runs the source-addition study on synthetic sample hospitals, in minutes, "
+    help="Federated learning on the chest radiographs of several hospitals.\n\n"
+    "Start with `chestfed study`: it asks whether adding hospitals helps one of five synthetic ones, in minutes, "
     "without downloading data and without a GPU.",
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -64,15 +64,15 @@ _COMMANDS: Final[dict[str, Callable[..., None]]] = {
     "site card": site_card,
     "site stats": site_stats,
     "site table": site_table,
-    "films list": films_list,
-    "films show": films_show,
-    "films get": films_get,
+    "datasets list": datasets_list,
+    "datasets show": datasets_show,
+    "datasets get": datasets_get,
     "cache list": cache_list,
     "cache prune": cache_prune,
 }
 _GROUPS: Final = {
     "site": "Describe a new hospital, check it, write its card; count images and labels.",
-    "films": "List open releases of chest X-rays that need no registration, and download them.",
+    "datasets": "List open data sets of chest radiographs that need no registration, and download them.",
     "cache": "List and prune the caches of decoded images.",
 }
 
@@ -88,7 +88,7 @@ def _assemble() -> None:
             app.command(name, cls=Command, rich_help_panel=None if name in _FIRST else _MORE)(with_output(function))
             continue
         if name not in groups:
-            kind = Lists if name == "films" else Commands
+            kind = Lists if name == "datasets" else Commands
             groups[name] = typer.Typer(name=name, cls=kind, help=texts[name], rich_markup_mode="markdown")
         groups[name].command(part, cls=Command)(with_output(function))
     for name, group in groups.items():

@@ -1,4 +1,4 @@
-"""What was measured on the 684 images of NIH's sample (`chestfed films get nih_sample`): `pytest -m campaign`.
+"""What was measured on the 684 images of NIH's sample (`chestfed datasets get nih_sample`): `pytest -m campaign`.
 
 `$CHESTFED_DATA` holds chestxray8_sample/images. No file name is stored.
 """

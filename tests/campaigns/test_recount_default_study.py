@@ -394,7 +394,7 @@ def state(study: Study, aucs: dict[tuple[int | str, str, str], float]) -> list[s
     findings = 1000 * sum(known(frame, name)["label"].mean() for name in list_counted(frame))
     first, last = (round(count_recognized(frame, score)) for score in ("first", "score"))
     change = f"{abs(last - first)} {'more' if last > first else 'fewer'}"
-    texts.append(f"{findings:,.0f} findings: {last:,} recognized instead of {first:,} ({change} [")
+    texts.append(f"{findings:,.0f} findings: {last:,} detected instead of {first:,} ({change} [")
     texts.append(f"A difference below {count_detectable(frame):.3f} would")
     for hospital in PLACES:
         both = pair_models(study.read(OWN, hospital), study.read(5, hospital))
@@ -402,7 +402,7 @@ def state(study: Study, aucs: dict[tuple[int | str, str, str], float]) -> list[s
         gains["gain" if low > 0 else "lose" if high < 0 else ""].append(hospital)
     for verb, names in gains.items():
         joined = " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
-        texts += [f"{joined} {verb}{'s' * (len(names) == 1)}" if verb else f"undecided at {joined}"] if names else []
+        texts += [f"{joined} {verb}{'s' * (len(names) == 1)}" if verb else f"inconclusive at {joined}"] if names else []
     return texts
 
 
@@ -413,7 +413,8 @@ def test_first_screen_has_the_numbers(study: Study, aucs: dict[tuple[int | str, 
     for text in state(study, aucs):
         assert text in screen, text
         assert text in page, text
-    verdict = "Probably" if study.csv("significance", "k", "disease").loc[(5, "mean"), "low"] > 0 else "Not seen"
+    low = study.csv("significance", "k", "disease").loc[(5, "mean"), "low"]
+    verdict = "Probably" if low > 0 else "No significant difference"
     assert f"? {verdict}: " in result["answer"]
     for row in study.said["tables"][0]["rows"]:
         place = row[0]

@@ -58,8 +58,8 @@ def parse(words: list[str]) -> None:
         name, *words = words
         if name.startswith("-"):
             return
-        assert name in command.commands, f"no command {name}"
-        command = command.commands[name]
+        command = command.get_command(context, name)
+        assert command is not None, f"no command {name}"
     known = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     for word in words:
         if word.startswith("--"):
@@ -103,8 +103,8 @@ def test_bundled_names_in_commands_exist() -> None:
 
 #: Commands that need data which cannot be shipped, a finished study, a server, the file of a plug-in, or hours.
 ELSEWHERE = re.compile(
-    r"/data/|--data films|films get|runs/|--labels (hannover|nih_sample|train)|&|st_anne|my|:Fed|--size"
-    r"|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
+    r"/data/|--data (films|radiographs)|(datasets|films) get|runs/|--labels (hannover|nih_sample|train)|&|st_anne"
+    r"|my|:Fed|--size|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
 )
 
 

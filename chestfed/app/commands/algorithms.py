@@ -102,13 +102,12 @@ def _print_all(console: Console) -> None:
         lines.append((f"{family}:", "", "", "", ""))
         for name, _ in rows:
             spec = ALGORITHMS.find(name)
-            source = f"variant of {spec.variant.partition(',')[0]}" if spec.variant else spec.paper
-            lines.append((f"  {name}", source, spec.formula(), spec.describe_gradients(), spec.exact))
+            lines.append((f"  {name}", spec.paper, spec.formula(), spec.describe_gradients(), spec.exact))
     console.print(text_table("", ("name", "paper"), ("sent", "gradients", "optimum"), lines, light=True))
     console.print(
         "sent: numbers of a client per round; d weights, of them C of the classifier and N of normalization, J "
         "diseases, P numbers that are shared. gradients: per client and round; I local steps, F batches of a pass over "
-        "all images. optimum: where it is reached with unlike clients and a constant step."
+        "all images. optimum: where it is reached with non-IID clients and a constant step."
     )
     console.print("Objectives:")
     for name in OBJECTIVES.names:

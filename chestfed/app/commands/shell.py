@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 import typer
@@ -110,7 +111,18 @@ class Root(Commands):
     """The commands that most people need; --help-all lists the others too."""
 
     #: In this order.
-    first: Sequence[str] = ("study", "report", "evaluate", "compare", "site", "films", "algorithms", "runs")
+    first: Sequence[str] = ("study", "report", "evaluate", "compare", "site", "datasets", "algorithms", "runs")
+
+    #: Earlier name of a command -> its name now. The earlier one works for one release.
+    renamed: Mapping[str, str] = MappingProxyType({"films": "datasets"})
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        now = self.renamed.get(cmd_name)
+        if now is None:
+            return super().get_command(ctx, cmd_name)
+        if not ctx.resilient_parsing:
+            say(open_console(stderr=True), f"`chestfed {cmd_name}` is `chestfed {now}` now; the old name will go")
+        return super().get_command(ctx, now)
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         begin_output()

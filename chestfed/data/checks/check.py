@@ -124,7 +124,7 @@ def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[S
     opposites = find_opposites(config)  # which are among the notes too
     notes = [*site.survey.table.notes, *_find_odd_names(site)]
     remarks = [Problem(REMARK, "labels", note) for note in notes if note not in opposites]
-    advice = "fix the meaning in 'table.codes' or the code book, if a word does not mean the opposite there"
+    advice = "fix the meaning in 'table.codes' or the label map, if a word does not mean the opposite there"
     parts: list[Sequence[Problem]] = [
         site.survey.problems,
         find_several_persons(site) if config.table is not None else [],

@@ -104,7 +104,7 @@ def turn_upright(gray: np.ndarray, dataset: Dataset) -> np.ndarray:
     letters = "".join(map(str, values))
     if not {*letters} <= {*_OPPOSITES} or len({row, column} & {*"HF"}) != 1 or not {row, column} & {*"LRAP"}:
         raise ImageError(
-            "DICOM file whose Patient Orientation is not that of a frontal or lateral film", kind="unsupported"
+            "DICOM file whose Patient Orientation is not that of a frontal or lateral image", kind="unsupported"
         )
     while column != "F":
         gray, row, column = np.rot90(gray), column, _OPPOSITES[row]

@@ -61,7 +61,7 @@ def fetch_release(
         )
     if missing:
         check_folder(folder, "--data")
-        check_room(folder, sum(file.size for file in missing) + max(file.most for file in missing), "films", "--data")
+        check_room(folder, sum(file.size for file in missing) + max(file.most for file in missing), "images", "--data")
     try:
         for file in missing:
             trusted = receipt.get(file.name, {}).get("digest") if not file.identifiers else None

@@ -71,7 +71,7 @@ class Release(StrictModel):
     citation: str
     cite: str = Field(description="the citation in a few words")
     home: str
-    folder: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="where `films get` puts it below the data root")
+    folder: str = Field(pattern=r"^[a-z][a-z0-9_]*$", description="where `datasets get` puts it below the data root")
     site: str = Field(description="the site's YAML below site_configs")
     note: str = ""
     files: list[ReleaseFile] = Field([], description="none: the release has to be brought by hand, as `note` says")

@@ -101,7 +101,7 @@ class Pictures(StrictModel):
     inverted: InvertedBy = Field(
         "column",
         description="what decides that an image is stored as a negative. picture: its pixels, compared with a "
-        "mean chest X-ray (the column if they are undecided, and for views that are not frontal); "
+        "mean chest radiograph (the column if they are undecided, and for views that are not frontal); "
         "column: the column of the label file (PadChest's PhotometricInterpretation_DICOM; other "
         "formats have none); never: nothing is inverted",
     )

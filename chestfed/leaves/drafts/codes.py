@@ -79,7 +79,7 @@ def ask_codes(proposal: Proposal, what: str, key: str, rows: Sequence[Code], *ot
         f"'{row.value or EMPTY}' ({row.rows:,}{f', {row.proposal}?' if row.proposal else ''})" for row in shown
     )
     more = len(waiting) - len(shown)
-    rare = f"{', and ' if shown else ''}{more} in fewer than {SHOWN_FROM} rows, in the code book"
+    rare = f"{', and ' if shown else ''}{more} in fewer than {SHOWN_FROM} rows, in the label map"
     values = text + (rare if more else "")
     first = next((row for row in shown if not row.proposal), shown[0] if shown else None)
     examples = []
@@ -277,7 +277,7 @@ def propose_findings(proposal: Proposal, counts: Mapping[str, int], column: str)
         f"{sum(row.is_known for row in rows):,} of {len(rows):,} terms of '{column}' have a meaning"
     )
     if partial := [row for row in rows if row.proposal and not row.is_known and lexicon.list_unread(row.value)]:
-        text = f"{len(partial):,} proposed meanings in the code book leave out words that are not understood"
+        text = f"{len(partial):,} proposed meanings in the label map leave out words that are not understood"
         proposal.first.append(f"{text}: its column 'evidence' lists them")
     ask_codes(proposal, f"findings in '{column}'", "findings", rows, option("--set", "other_terms=missing"))
     return rows

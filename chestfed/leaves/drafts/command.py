@@ -61,7 +61,7 @@ CodeRow = Annotated[
     _answer(
         "--code",
         metavar="COLUMN:VALUE=MEANING",
-        help="A row of the code book, such as view:quer=lateral, 2=uncertain (label columns) or BodyPart:HAND=drop. "
+        help="A row of the label map, such as view:quer=lateral, 2=uncertain (label columns) or BodyPart:HAND=drop. "
         "Repeatable.",
     ),
 ]
@@ -99,11 +99,11 @@ def site_new(
     test_fraction: TestFraction = None,
     no_split: NoSplit = False,
 ) -> None:
-    """Describe a new hospital: inspect its images and its table, and write its YAML and its code book.
+    """Describe a new hospital: inspect its images and its table, and write its YAML and its label map.
 
     What is not certain is asked in a terminal; otherwise everything that is open is listed with the option, or the row
-    of the code book, that answers it, and the command ends with exit code 2. The same command then continues from the
-    code book, NAME.codes.csv, in which a person confirms what the table's values mean.
+    of the label map, that answers it, and the command ends with exit code 2. The same command then continues from the
+    label map, NAME.codes.csv, in which a person confirms what the table's values mean.
 
     Example:
 

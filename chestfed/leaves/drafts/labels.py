@@ -314,7 +314,7 @@ def _look_at(proposal: Proposal, name: str, *, called: bool) -> tuple[float, str
             elif answer and loose:
                 raise ConfigError(
                     f"--set separator={sign}: cells deny or doubt something, which may go on behind it: "
-                    "without a separator, each cell is one term of the code book"
+                    "without a separator, each cell is one term of the label map"
                 )
     best: tuple[float, float, str | None, set[str]] | None = None
     for separator, cells in ways:

@@ -184,7 +184,7 @@ def describe_contributions(together: Contributions) -> str:
             unclear.append(row["partner"])
     parts = [f"{', '.join(names)} {verb}" for verb, names in seen.items() if names]
     if unclear:
-        parts.append(f"{', '.join(unclear)}: undecided")
+        parts.append(f"{', '.join(unclear)}: inconclusive")
     images = f"{plural(together.images, 'test image')} of {plural(together.patients, 'patient')}"
     seeds = plural(len(together.seeds), "training seed")
     seeds += f", {len(together.splits)} splits of patients" if len(together.splits) > 1 else ""

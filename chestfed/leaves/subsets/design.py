@@ -43,7 +43,7 @@ class Subsets(Options):
     alternatives: bool = Field(
         False,
         description="also score the hospitals of every set, and train the pipeline's `alternatives` there: what "
-        "joining this set is worth to each, and what a gate makes of it",
+        "joining this set is worth to each, and what a gate (a choice of the model on validation patients) makes of it",
     )
 
 

@@ -130,7 +130,7 @@ def _judge(mean: DifferenceRow | None) -> str:
     if mean is None or (interval := get_interval(mean)) is None:
         return "Unknown"
     if interval.low <= 0 <= interval.high:
-        return "Not seen"
+        return "No significant difference"
     certain = mean["p"] is not None and mean["p"] < _LEVEL and read_seeds(mean) and not mean["turns_without"]
     if interval.low > 0:
         return "Yes" if certain else "Probably"
@@ -232,7 +232,7 @@ def _state_meaning(results: Results) -> str:
         more += f" [{counts['low']:+.0f}, {counts['high']:+.0f}]".replace("-", "−")
     return (
         f"Per 1,000 patients with one such image each, {counts['findings']:,.0f} findings: {counts['model']:,.0f} "
-        f"recognized instead of {counts['reference']:,.0f} ({more}), each disease at a specificity of "
+        f"detected instead of {counts['reference']:,.0f} ({more}), each disease at a specificity of "
         f"{counts['specificity']:.0%}."
     )
 
@@ -261,7 +261,7 @@ def state_gains(results: Results, view: str = "") -> str:
         for row in gains:
             low, high = get_interval(row) or (0.0, 0.0)
             names[verbs[0] if low > 0 else verbs[1] if high < 0 else ""].append(row["place"])
-        undecided = names.pop("")
+        unclear = names.pop("")
         if known:
             parts = [f"{_join(part)} {verb}{'s' * (len(part) == 1)}" for verb, part in names.items() if part]
             head = (
@@ -270,7 +270,7 @@ def state_gains(results: Results, view: str = "") -> str:
         else:
             parts = [f"it {verb}s at {_join(part)}" for verb, part in names.items() if part]
             head = f"AUC before and after ({reference}, {model}), without a reference"
-        parts += [f"undecided at {_join(undecided)}"] if undecided else []
+        parts += [f"inconclusive at {_join(unclear)}"] if unclear else []
         texts.append(f"{head}: {'; '.join(parts)}.")
     return " ".join(texts)
 

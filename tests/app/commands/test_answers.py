@@ -32,8 +32,8 @@ def ask(folder: Path, *words: object, both: bool = False) -> tuple[Called, dict[
     [
         (("algorithms",), {"algorithms", "objectives"}),
         (("algorithms", "scaffold"), {"family", "options"}),
-        (("films",), {"releases"}),
-        (("films", "show", "hannover"), {"films", "bytes"}),
+        (("datasets",), {"releases"}),
+        (("datasets", "show", "hannover"), {"images", "bytes"}),
         (("key",), {"file", "fingerprint"}),
         (("schema", "schemas"), {"files"}),
         (("cache", "list"), {"parts", "bytes"}),
@@ -76,7 +76,7 @@ def test_commands_about_runs_answer(tiny_study: Path, tmp_path: Path) -> None:
 def test_command_without_an_answer_prints_its_last_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chestfed: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("chestfed.app.commands.films.show_answer", lambda *_, **__: None)
-    quiet = chestfed("films", "--quiet")
+    monkeypatch.setattr("chestfed.app.commands.datasets.show_answer", lambda *_, **__: None)
+    quiet = chestfed("datasets", "--quiet")
     assert quiet.out.count("\n") == 1
     assert "--data DIR" in quiet.out

@@ -277,9 +277,9 @@ def test_bundled_site_is_found_anywhere(
 
 
 def test_json_has_tables_and_errors(tmp_path: Path, chestfed: Callable[..., Any]) -> None:
-    listed = chestfed("films", "--json")
+    listed = chestfed("datasets", "--json")
     content = json.loads(listed.out)
-    assert (listed.code, content["command"], content["exit_code"], content["error"]) == (0, "films", 0, None)
+    assert (listed.code, content["command"], content["exit_code"], content["error"]) == (0, "datasets", 0, None)
     assert "hannover" in [row[0] for row in content["tables"][0]["rows"]]
     failed = chestfed("report", tmp_path / "none", "--json")
     assert (failed.code, json.loads(failed.out)["exit_code"]) == (1, 1)
@@ -287,7 +287,7 @@ def test_json_has_tables_and_errors(tmp_path: Path, chestfed: Callable[..., Any]
 
 
 def test_quiet_prints_the_answer_alone(chestfed: Callable[..., Any]) -> None:
-    assert chestfed("films", "-q").out.count("\n") == 1
+    assert chestfed("datasets", "-q").out.count("\n") == 1
     assert chestfed("doctor", "-q").out.splitlines() == ["chestfed can run here"]
 
 

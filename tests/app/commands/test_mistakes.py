@@ -56,8 +56,8 @@ MISTAKES = [
     ("compare good same1 --k 7", 1, "K=7"),
     ("algorithms scafold", 1, "scaffold"),
     ("study --methods codaska", 1, "codasca"),
-    ("films show hanover", 1, "hannover"),
-    ("films get hannover", 1, "--data"),
+    ("datasets show hanover", 1, "hannover"),
+    ("datasets get hannover", 1, "--data"),
     # keys and values
     ("study --set federatd.window=3", 1, "federated"),
     ("study --set federated.windw=3", 1, "window"),

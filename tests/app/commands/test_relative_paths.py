@@ -27,9 +27,9 @@ from tests.studies.training.tiny_studies import SMALL
 #: `FOLDER:` is the working folder.
 LINES = """\
 schema schemas
-films list
-films show hannover
-films get hannover --data films
+datasets list
+datasets show hannover
+datasets get hannover --data films
 algorithms codasca
 doctor --out runs --data .
 power pipelines/small.yaml --difference 0.05 --seeds 3

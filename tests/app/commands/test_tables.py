@@ -33,7 +33,7 @@ def count_numbers(text: str) -> Counter[str]:
     "words",
     [
         ["site", "stats", *SITES, "--data", "tiny"],
-        ["films", "list"],
+        ["datasets", "list"],
         ["algorithms"],
         ["runs"],
         ["compare", "runs/synthetic-study-1", "runs/synthetic-study-2", "--out", "paired"],

@@ -226,7 +226,7 @@ def test_the_registry_has_sites_and_digests() -> None:
 
 
 def test_the_page_has_every_release() -> None:
-    """Licenses may be shorter there: `chestfed films show` prints them whole."""
+    """Licenses may be shorter there: `chestfed datasets show` prints them whole."""
     page = (bundled("site_configs").parent / "docs" / "films.md").read_text(encoding="utf-8")
     for name, release in releases().items():
         assert f"| `{name}` | {release.hospital}, {release.country} | {release.films:,} |" in page

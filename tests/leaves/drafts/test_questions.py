@@ -744,7 +744,7 @@ def test_left_out_words_are_counted(bring: Bring, tmp_path: Path) -> None:
         terms = ("cardiomegaly and zebra lines", "no finding", "edema and effusion")
         return {name: cells[name] for name in ("File", "Patient", "View", "Split")} | {"Findings": terms[n % 3]}
 
-    assert "1 proposed meanings in the code book leave out words" in " ".join(bring(change)().out.split())
+    assert "1 proposed meanings in the label map leave out words" in " ".join(bring(change)().out.split())
     codes, _ = read_book(tmp_path / "site_configs/hospital.codes.csv")
     evidence = {code.value: code.evidence for code in codes if code.kind == "finding"}
     assert "leaves out 'zebra', 'lines'" in evidence["cardiomegaly and zebra lines"]

@@ -203,7 +203,7 @@ def test_first_screen_has_the_numbers(run: Path, counted: pd.Series) -> None:
     assert f"{1000 * sum(rates):,.0f} findings" in " ".join(text.split())
     models = (pd.read_parquet(run / f"k{k}" / "predictions.parquet") for k in (1, 2))
     reference, model = map(count_recognized, models)
-    assert f"{model:,.0f} recognized instead of {reference:,.0f}" in " ".join(text.split())
+    assert f"{model:,.0f} detected instead of {reference:,.0f}" in " ".join(text.split())
 
 
 def test_page_has_the_numbers(tiny_page: Path, run: Path, counted: pd.Series) -> None:

@@ -54,10 +54,10 @@ def make_results(low: float, high: float, *, seeds: int = 1, p: float | None = N
     [
         (0.01, 0.05, 1, None, "Probably:"),
         (-0.05, -0.01, 1, None, "Probably not:"),
-        (-0.01, 0.05, 1, None, "Not seen:"),
+        (-0.01, 0.05, 1, None, "No significant difference:"),
         (0.01, 0.05, 5, 0.01, "Yes:"),
         (-0.05, -0.01, 5, 0.01, "No, it harms:"),
-        (-0.01, 0.05, 5, 0.2, "Not seen:"),
+        (-0.01, 0.05, 5, 0.2, "No significant difference:"),
     ],
 )
 def test_verdict_follows_interval_and_seeds(low: float, high: float, seeds: int, p: float | None, word: str) -> None:
@@ -95,10 +95,10 @@ def test_gain_and_loss_are_named() -> None:
 
     before_and_after = collect_view("hospitals", reference="K=1", reference_kind="common")
     assert state_gains(before_and_after) == (
-        "AUC before and after (K=1, K=5), without a reference: it rises at a; it falls at b; undecided at c."
+        "AUC before and after (K=1, K=5), without a reference: it rises at a; it falls at b; inconclusive at c."
     )
     with_own_data = collect_view("alternatives", reference="own data alone", reference_kind="own_data")
-    assert state_gains(with_own_data) == "Who gains over its own data: a gains; b loses; undecided at c."
+    assert state_gains(with_own_data) == "Who gains over its own data: a gains; b loses; inconclusive at c."
 
 
 def test_methods_are_ranked_by_mean_auc() -> None:

@@ -129,7 +129,7 @@ def test_a_stored_comparison_is_readable(undrawn: None) -> None:
     assert (gain["k"], gain["kind"], gain["reference_k"]) == (2, "common", 1)
     answer = answer_study(results)
     assert answer.sentence.startswith(
-        "Not seen: trained with one other hospital the mean AUC falls from 0.610 to 0.507"
+        "No significant difference: trained with one other hospital the mean AUC falls from 0.610 to 0.507"
     )
     assert answer.seeds == 14
     assert str(answer.sentence) in make_page(results).html

@@ -113,7 +113,7 @@ def study(
     strict: Strict = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run the source-addition study: does adding hospitals raise the AUC at one hospital?
+    """Run a study: does adding hospitals raise the AUC at one hospital?
 
     Stage 1 trains on the target hospital; stage 2 trains with the first K hospitals, for each K of the pipeline. Prints
     the answer, and with --verbose all tables, which are also in the run folder and on the page of `chestfed report`.

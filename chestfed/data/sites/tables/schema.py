@@ -227,7 +227,7 @@ class TableFormat(FileFormat):
         str | Codes, BeforeValidator(_convert_keys, json_schema_input_type=str | dict[str, dict[str, Cell]])
     ] = Field(
         {},
-        description="what values mean: the code book that `chestfed site new` writes, beside the YAML; or "
+        description="what values mean: the label map (code book) that `chestfed site new` writes, beside the YAML; or "
         "{COLUMN or role: {value: meaning}}. Roles are labels, findings, view, split, sex, age and keep; a column "
         "goes before its role",
     )

@@ -73,7 +73,8 @@ def state_gate(results: Results) -> str:
         chosen = ", ".join(f"{name} ({count} of {total})" for name, count in counts.items())
         best = max((row for row in (*gates, *others)), key=lambda row: row["auc_reference"] or 0, default=None)
         text = "" if best is None else f"; the best model there without a gate is {best['reference']}"
-        texts.append(f"At {place} the gate chose {chosen}: {', '.join(costs)}{text}.{_state_price(results, place)}")
+        choice = f"At {place} the gate, a choice on validation patients, took {chosen}"
+        texts.append(f"{choice}: {', '.join(costs)}{text}.{_state_price(results, place)}")
     return " ".join(texts)
 
 

@@ -33,7 +33,7 @@ LISTED = ("--set=header_row", "--set=sheet", "--set=threshold", "--column=patien
 _CODED = re.compile(r"[+-]?\d+([.,/]\d+)?|\w|[^\w\s]+(/[^\w\s]+)?")
 
 #: What an open question has to name: an option, the code book, or what to do with the table.
-_STEP = re.compile(r"--\w|code book|\b(give|write|export|add|change|fill|move|remove|name)\b", re.IGNORECASE)
+_STEP = re.compile(r"--\w|label map|\b(give|write|export|add|change|fill|move|remove|name)\b", re.IGNORECASE)
 
 
 @dataclass
@@ -101,7 +101,7 @@ def describe(name: str, folder: Path, known: Sequence[str] = ()) -> Outcome:
             case.repair()
             means.append("table fixed")
         if book.exists() and case.book and fill(book, case.book):
-            means.append("code book")
+            means.append("label map")
         if then and number == 1:
             options += then
         elif means == before:

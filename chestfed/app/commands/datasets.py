@@ -1,4 +1,4 @@
-"""`chestfed films`: open releases of chest X-rays, and how they come onto this machine."""
+"""`chestfed datasets`: open releases of chest radiographs, and how they come onto this machine."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ _CHECKS = {
     "by hand": "it has to be brought by hand",
 }
 
-Name = Annotated[str, typer.Argument(help="Name of a release, as `chestfed films` lists them.", show_default=False)]
+#: Field of a release -> its name for a person, where that is another.
+_TITLES = {"films": "images", "license_source": "license source"}
+
+Name = Annotated[str, typer.Argument(help="Name of a release, as `chestfed datasets` lists them.", show_default=False)]
 
 
-def films_list() -> None:
-    """List the open releases of chest X-rays that need no registration.
+def datasets_list() -> None:
+    """List the open data sets of chest radiographs that need no registration.
 
     Example:
 
-        chestfed films
+        chestfed datasets
     """
     from chestfed.data.films.registry import releases
 
@@ -37,28 +40,28 @@ def films_list() -> None:
         size = size_text(release.size) if release.files else "-"
         rows.append((name, release.country, findings, release.check, f"{release.films:,}", size))
     heads = ("name", "country", "findings", "check")
-    console.print(text_table("", heads, ("films", "download"), rows, light=True))
+    console.print(text_table("", heads, ("images", "download"), rows, light=True))
     for check in dict.fromkeys(release.check for release in releases().values()):
         say(console, f"{check}: {_CHECKS[check]}")
-    show, get = command("films", "show"), command("films", "get")
+    show, get = command("datasets", "show"), command("datasets", "get")
     say(console, f"hospital, license, citation: {show} NAME; download: {get} NAME --data DIR")
-    numbers = {name: {"films": release.films, "bytes": release.size} for name, release in releases().items()}
+    numbers = {name: {"images": release.films, "bytes": release.size} for name, release in releases().items()}
     show_answer(console, f"{len(numbers)} releases: {', '.join(numbers)}", releases=numbers)
 
 
-def films_show(name: Name) -> None:
-    """Show a release: its films, labels and patients, its license and where that is written, its files and digests.
+def datasets_show(name: Name) -> None:
+    """Show a release: its images, labels and patients, its license and where that is written, its files and digests.
 
     Example:
 
-        chestfed films show hannover
+        chestfed datasets show hannover
     """
     from chestfed.data.films.registry import find_release
 
     release, console = find_release(name), open_console()
     for key in ("title", "hospital", "country", "films", "patients", "findings", "labels", "license", "license_source"):
         value = getattr(release, key)
-        say(console, f"{key.replace('_', ' ')}: {', '.join(value) if isinstance(value, list) else value}")
+        say(console, f"{_TITLES.get(key, key)}: {', '.join(value) if isinstance(value, list) else value}")
     for key in ("citation", "home", "note"):
         if value := getattr(release, key):
             say(console, f"{key}: {value}")
@@ -69,11 +72,11 @@ def films_show(name: Name) -> None:
         part = "" if file.part is None else f", part {file.part}"
         say(console, f"  {file.name} ({size_text(file.size)}{part}): {file.url}")
         say(console, f"    {'; '.join(digests) or 'no digest is known'}")
-    text = f"{release.title}: {release.films:,} films, {size_text(release.size) if release.files else 'by hand'}"
-    show_answer(console, text, films=release.films, bytes=release.size, license=release.license)
+    text = f"{release.title}: {release.films:,} images, {size_text(release.size) if release.files else 'by hand'}"
+    show_answer(console, text, images=release.films, bytes=release.size, license=release.license)
 
 
-def films_get(
+def datasets_get(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of releases.", show_default=False)],
     data: options.Data = None,
     part: Annotated[int | None, options.optional(min=1, help="Only this part of a release that has parts.")] = None,
@@ -91,14 +94,14 @@ def films_get(
 
     Example:
 
-        chestfed films get hannover --data films
+        chestfed datasets get hannover --data radiographs
     """
     from chestfed.app.commands.progress import StepBars
     from chestfed.data.films.fetch import fetch_release
     from chestfed.data.films.registry import find_release
 
     if data is None:
-        raise ConfigError("where should the films be? Give a folder with --data DIR, or set CHESTFED_DATA")
+        raise ConfigError("where should the images be? Give a folder with --data DIR, or set CHESTFED_DATA")
     console, counts = open_console(), dict[str, int]()
     for release in [find_release(name) for name in names]:
         with StepBars(console) as bars:
