@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.core.console import open_console, say, show_answer
+from chestfed.core.errors import ChestfedWarning
 
 
 def report(
@@ -33,6 +35,7 @@ def report(
             help="Show a few small images per site, even of real patients. Check the license of the data set first.",
         ),
     ] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the web browser.")] = False,
 ) -> None:
     """Write one HTML page about a finished study. It is a single file that needs no network.
 
@@ -56,4 +59,15 @@ def report(
         say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {drawn}")
     size = page.stat().st_size
     about = {"page": str(page), "bytes": size, "figures": len(written.pictures) if drawn is not None else 0}
-    show_answer(console, f"written to {page} ({size / 1e6:.1f} MB); open it in a browser", **about)
+    advice = "" if open_ and _open_page(page) else "; open it in a browser"
+    show_answer(console, f"written to {page} ({size / 1e6:.1f} MB){advice}", **about)
+
+
+def _open_page(page: Path) -> bool:
+    """Open a page in the web browser; returns whether there is one, and warns if there is none."""
+    import webbrowser
+
+    if webbrowser.open(page.resolve().as_uri()):
+        return True
+    warnings.warn("no web browser was found on this machine: the page was not opened", ChestfedWarning, stacklevel=2)
+    return False

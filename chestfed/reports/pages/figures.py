@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,12 +27,14 @@ from chestfed.results.evaluation.labeled import Column
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
-#: Okabe and Ito's colors with a contrast of at least 3:1 to white, which color-blind readers can tell apart; lines
-#: differ in dashes and markers as well.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000")
+#: Colors of Okabe and Ito, and a dark red of Tol: readers with any color vision tell them apart, and each has contrast
+#: 3:1 or more to the ground, in the light and in the dark form of a page. Markers differ too; dashes come with a
+#: color that returns.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#882255", "#000000")
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-MARKERS = "osD^v"
+MARKERS = "osD^vP"
 #: Text of figures, and lines that are only there for orientation.
 INK, FAINT = "#1a1a1a", "#8a8a8a"
 
@@ -40,11 +43,16 @@ MEAN = "#5a5a5a"
 
 #: More points than this make a curve no finer, only larger.
 _POINTS = 200
+#: Letters of a title that fit on an inch.
+_LETTERS = 11
+#: Inches from one label at the end of a line to the next.
+_LABEL = 0.16
 #: Lines with fewer points have markers.
 _MARKED = 30
 _STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10,
+    "figure.titlesize": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "text.color": INK,
@@ -131,6 +139,7 @@ class Drawing:
         for axes in self.every:
             axes.grid(alpha=0.25, linewidth=0.6)
         title = f"{self._origin.tag}: {self._title}" if self._origin.tag else self._title
+        title = textwrap.fill(title, int(_LETTERS * self._size[0]))
         centered = self._columns > 1 or self._long_names
         put = self._figure.suptitle if centered else self.axes.set_title  # above narrow axes a title would be cut off
         put(title, parse_math=False)
@@ -177,11 +186,11 @@ def new_axes(size: tuple[float, float] = (5.0, 4.2)) -> Axes:
 
 def line_style(number: int, *, marked: bool = False) -> dict[str, Any]:
     """Keywords of matplotlib's `plot` for the `number`-th line (from 0); with a marker if `marked`."""
-    turn = number + number // len(COLORS)  # so that a color that comes again has other dashes and another marker
+    turn = number // len(COLORS)  # a color that comes again has dashes and another marker
     return {
         "color": COLORS[number % len(COLORS)],
         "linestyle": DASHES[turn % len(DASHES)],
-        "marker": MARKERS[turn % len(MARKERS)] if marked else None,
+        "marker": MARKERS[(number + turn) % len(MARKERS)] if marked else None,
         "markersize": 4,
         "linewidth": 1.5,
     }
@@ -267,13 +276,16 @@ def auc_by_k(ax: Axes, rows: pd.DataFrame, label: str, *, intervals: bool = True
 
 
 def forest(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
-    """Differences with their intervals, from the top: `rows` have `name`, `difference`, `low`, `high`."""
+    """Differences with their intervals, from the top: `rows` have `name`, `difference`, `low`, `high`.
+
+    Those whose interval is above zero, below it, or contains it have different colors.
+    """
     ax.axvline(0, color=FAINT, linewidth=0.8)
     for height, row in enumerate(rows.to_dict("records")):
         if not np.isnan(row["low"]):
-            ax.hlines(height, row["low"], row["high"], color=MEAN, linewidth=2)
+            ax.hlines(height, row["low"], row["high"], color=_color_difference(row), linewidth=2)
         if not np.isnan(row["difference"]):
-            ax.plot(row["difference"], height, "o", color=MEAN, markersize=5)
+            ax.plot(row["difference"], height, "o", color=_color_difference(row), markersize=5)
     ax.set_yticks(range(len(rows)), list(rows["name"]))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel(xlabel)
@@ -288,7 +300,7 @@ def gains_along(ax: Axes, labels: Sequence[str], lines: Sequence[tuple[str, pd.D
         ax.plot(x, rows["difference"], label=name, **style)
         ax.vlines(x, rows["low"], rows["high"], color=style["color"], linewidth=1.2)
     ax.set_xticks(range(len(labels)), list(labels))
-    legend_beside(ax)
+    label_ends(ax)
 
 
 def gray_levels(ax: Axes, sites: Sequence[tuple[int, str, np.ndarray]]) -> None:
@@ -340,7 +352,8 @@ def legend(ax: Axes, title: str | None = None) -> None:
     """Below the axes, where it covers nothing, if anything was drawn."""
     handles, labels = ax.get_legend_handles_labels()
     if handles:
-        columns = 2 if max(map(len, labels)) > 6 else 3
+        longest = max(map(len, labels))
+        columns = 1 if longest > 30 else 2 if longest > 6 else 3
         height = ax.figure.bbox.height / ax.figure.dpi  # the labels of the x axis need about half an inch of it
         ax.legend(
             title=title,
@@ -353,9 +366,40 @@ def legend(ax: Axes, title: str | None = None) -> None:
         )
 
 
-def legend_beside(ax: Axes) -> None:
-    """Beside the axes: with many lines it would hide them."""
-    ax.legend(loc="upper left", bbox_to_anchor=(1.02, 1), frameon=False)
+def label_ends(ax: Axes) -> None:
+    """Names of the lines at their right ends, moved apart where they would overlap, in place of a legend."""
+    from sklearn.isotonic import isotonic_regression
+
+    ends: list[tuple[float, float, Line2D]] = []
+    for line in ax.get_lines():
+        x, y = (np.asarray(values, float) for values in line.get_data())
+        seen = np.flatnonzero(np.isfinite(y))
+        if len(seen) and not str(line.get_label()).startswith("_"):
+            ends.append((float(y[seen[-1]]), float(x[seen[-1]]), line))
+    if not ends:
+        return
+    ends.sort(key=lambda end: end[0])
+    low, high = ax.get_ylim()
+    inches = max(ax.figure.bbox.height / ax.figure.dpi - 1.0, 1.0)  # of the axes; titles and labels need the rest
+    steps = (high - low) * _LABEL / inches * np.arange(len(ends))
+    places = isotonic_regression([end[0] for end in ends] - steps) + steps  # the least moved that do not overlap
+    for place, (y, x, line) in zip(places, ends, strict=True):
+        ax.annotate(
+            str(line.get_label()),
+            (x, y),
+            (1.06, place),
+            textcoords=("axes fraction", "data"),
+            va="center",
+            fontsize=8,
+            fontweight="bold" if line.get_linewidth() > 2 else "normal",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "linewidth": 1.2, "shrinkA": 1, "shrinkB": 3},
+        )
+
+
+def _color_difference(row: Mapping[str, Any]) -> str:
+    """The color of a difference: its interval is above zero, below it, or contains it."""
+    return COLORS[0] if row["low"] > 0 else COLORS[1] if row["high"] < 0 else MEAN
 
 
 def _unit_square(ax: Axes, xlabel: str, ylabel: str) -> None:

@@ -19,6 +19,7 @@ from chestfed.reports.pages.html import fill, read_template
 from chestfed.reports.pages.participants import checklists, data_sets, limits, participants, privacy_spent
 from chestfed.reports.pages.run_figures import (
     draw_curves,
+    draw_differences,
     draw_gains_by_images,
     draw_hospitals,
     draw_page,
@@ -26,7 +27,7 @@ from chestfed.reports.pages.run_figures import (
     gray_levels,
 )
 from chestfed.reports.pages.sites_section import drift_table, list_mistakes, site_cards
-from chestfed.reports.pages.subgroups import make_subgroup_grid
+from chestfed.reports.pages.subgroups import ABOUT_GROUPS, make_subgroup_grids
 from chestfed.results.evaluation import metrics
 from chestfed.results.evaluation.calibration import Calibration, calibration
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
@@ -116,8 +117,8 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
     differences = results.gains("study")
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
-        answer = [*draw_seeds(results), *draw_gains_by_images(results)]
-        figures |= {"answer": answer, "curves": draw_curves(results)}
+        first = [*draw_seeds(results), *draw_gains_by_images(results)]
+        figures |= {"answer": first or draw_differences(results), "curves": draw_curves(results)}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]
@@ -129,6 +130,7 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         histograms = gray_levels(run)
         values = _describe_run(run, results, histograms, pictures=pictures)
     added = results.view("study", disease="mean")["added"].to_list()[1:] if run is not None else ()
+    answer = answer_study(results)
     html = fill(
         "page.html",
         style=read_template("page.css"),
@@ -147,7 +149,8 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         differences=_make_difference_grid(results, added) if len(differences) else None,
         by_seed=make_seeds_grid(differences) if len(differences) else None,
         holm=HOLM,
-        answer=answer_study(results),
+        answer=answer,
+        remarks=[text for text in answer.details if text != answer.gains],
         explanations=_explain(results),
         chance=describe_chance(results),
         at_hospitals=[_describe_view(results, view) for view in TITLES if len(results.view(view))],
@@ -169,7 +172,8 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
         "over_hospitals": run.settings.over_hospitals,
         "scores_stay": run.scores_stay,
         "points": _points_table(run) if scores else None,
-        "subgroups": make_subgroup_grid(run, _intervals(run, results)) if scores else None,
+        "subgroups": make_subgroup_grids(run, _intervals(run, results)) if scores else [],
+        "about_groups": ABOUT_GROUPS,
         "calibration": _calibration_table(run) if scores else None,
         "mistakes": list_mistakes(run, pictures=pictures) if scores else [],
         "largest_k": run.settings.ks[-1],
@@ -200,7 +204,7 @@ def _explain(results: Results) -> list[str]:
     added = "".join(f"; K={row['k']} adds {row['added']}" for row in others)
     start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}"
     names = [format_title(name) for name in results.view("study")["disease"].unique() if name != "mean"]
-    legend = "Thick line: mean over the diseases, with 95% intervals; thin gray lines: each disease."
+    legend = "Thick line: mean over the diseases, with 95% intervals; thin lines: each disease."
     if results.repeats:
         legend = f"Thick line: mean of {results.repeats}; gray lines: each run; bars: 95% interval of the gain."
     where = about["where"].replace("the first hospital", about["target"] or "the first hospital")

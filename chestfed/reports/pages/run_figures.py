@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _CURVE_BINS, _PER_BIN = 8, 20
 #: Axes of a comparison: columns of the curves that the AUC is drawn against, with their titles.
 _AXES = {"round": "communication rounds", "bytes": "bytes sent, all clients, up and down", "images": "images seen"}
-_WIDE = (5.6, 3.4)
+#: Inches of the figures on the first screen: letters stay readable on a phone.
+_FIRST = (4.4, 3.3)
 
 
 def list_curves(run: RunFolder, disease: str, ks: Sequence[int] | None = None) -> list[Curve]:
@@ -263,7 +264,7 @@ def draw_seeds(results: Results) -> list[Picture]:
     study = results.view("study")
     if results.in_groups or not results.by_k or study["k"].nunique() < 2:
         return []
-    with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _WIDE) as drawing:
+    with Drawing(results.origin, "auc-by-k", "Mean AUC by K", _FIRST, long_names=True) as drawing:
         for k, auc in draw_over_seeds(drawing.axes, results).items():
             drawing.say(f"K={k} {_format_auc(auc)}")
     return [drawing.picture("Mean AUC by number of clients, over the training seeds")]
@@ -280,10 +281,10 @@ def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
     gains = results.gains("study", disease="mean").dropna(subset="low")
     if len(gains):
         ks, start = gains["k"].astype(int), mean["auc"].iloc[0]
-        about = f"95% interval of the\ndifference to K={each.index[0]}, over\npatients and runs"
+        about = f"95% interval of the difference to K={each.index[0]},\nover patients and runs"
         ends = start + gains["low"], start + gains["high"]
         ax.vlines(ks, *ends, label=about, color=figures.COLORS[1], linewidth=1.5)
-    figures.legend_beside(ax)
+    figures.legend(ax)
     return mean["auc"]
 
 
@@ -308,7 +309,9 @@ def draw_gains_by_images(results: Results) -> list[Picture]:
         model=[name_model("", 0, row["k"], row["kind"], "k") for row in list_records(rows)],
         place=["all" if row["target_images"] is None else str(row["target_images"]) for row in list_records(rows)],
     )
-    with Drawing(results.origin, "gains-by-images", f"Gain at {target} by its number of images", _WIDE) as drawing:
+    with Drawing(
+        results.origin, "gains-by-images", f"Gain at {target} by its number of images", _FIRST, long_names=True
+    ) as drawing:
         parts = rows.groupby("model", sort=False)
         figures.gains_along(drawing.axes, counts, [(str(name), _place(part, counts)) for name, part in parts])
         drawing.axes.set(xlabel=f"training images of {target}", ylabel=f"mean AUC minus that of {reference}")
@@ -326,20 +329,20 @@ def auc_by_k(results: Results) -> Picture:
     """AUC of each disease by K, and the mean with its 95% interval."""
     frame = results.view("study")
     diseases = list(frame["disease"].unique()[:-1])
-    with Drawing(results.origin, "auc_by_k", f"AUC {_name_place(results)} by K", _WIDE) as drawing:
+    with Drawing(results.origin, "auc_by_k", f"AUC {_name_place(results)} by K", _FIRST, long_names=True) as drawing:
         several = len(diseases) > 1
         for number, disease in enumerate(diseases):
             rows, style = frame[frame["disease"] == disease], line_style(number, marked=True)
-            style |= {"linewidth": 1, "color": figures.FAINT if several else figures.MEAN}
+            style |= {"color": style["color"] if several else figures.MEAN}
             figures.auc_by_k(drawing.axes, rows, format_title(disease), intervals=not several, **style)
         main = frame[frame["disease"] == ("mean" if several else diseases[0])]
         if several:
-            style = {"color": figures.MEAN, "linewidth": 3, "marker": "o"}
-            figures.auc_by_k(drawing.axes, main, "mean, 95% interval", **style)
+            style = {"color": figures.INK, "linewidth": 3, "marker": "o"}
+            figures.auc_by_k(drawing.axes, main, "mean", **style)
         for row in main.to_dict("records"):
             between = "" if np.isnan(row["low"]) else f", from {row['low']:.3f} to {row['high']:.3f}"
             drawing.say(f"K={row['k']} {_format_auc(row['auc'])}{between}")
-        figures.legend_beside(drawing.axes)
+        figures.label_ends(drawing.axes)
     return drawing.picture("AUC by number of clients")
 
 
@@ -356,8 +359,8 @@ def draw_hospitals(results: Results) -> list[Picture]:
     if rows.empty:
         return []
     title = f"Mean AUC at each hospital, {rows['model'].iloc[0]} minus {rows['reference'].iloc[0]}"
-    height = max(2.8, 0.8 + 0.24 * len(rows))
-    drawing = Drawing(results.origin, "hospital-gains", title, (4.8, height), long_names=True)
+    size = (_FIRST[0], max(_FIRST[1], 0.8 + 0.24 * len(rows)))
+    drawing = Drawing(results.origin, "hospital-gains", title, size, long_names=True)
     return [_forest(drawing, rows.assign(name=rows["place"]), title)]
 
 

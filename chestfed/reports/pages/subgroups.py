@@ -1,8 +1,9 @@
-"""The page's table of AUCs by sex, age, view and named groups, from those that a study stores beside its scores."""
+"""The page's tables of AUCs by sex, age, view and named groups, from those that a study stores beside its scores."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 import pandas as pd
@@ -15,21 +16,28 @@ from chestfed.results.evaluation.joining.groups import find_gaps
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.summary import FEW, PAIRS, WITHIN, Values, age_bands, estimate_groups
 from chestfed.results.tables.files import scored_frame
-from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number, pair, signed
+from chestfed.results.tables.grid import Cell, Cells, Grid, Rows, make_grid, number, pair, signed
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.views import drop_single_mean
 
+#: What the tables' words mean.
+ABOUT_GROUPS: Final = (
+    f"{FEW[0].upper()}{FEW[1:]}. {PAIRS[0].upper()}{PAIRS[1:]}. Worst and best group are found on the test set, so by "
+    "chance alone there is a gap; its interval is by bootstrap over patients."
+)
 
-def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
-    """The AUC of the largest K in each group, with intervals by `how`; None if the study knows no sex, age or view.
 
-    A group's AUC compares its positives with its own negatives (`estimate_groups`).
+def make_subgroup_grids(run: RunFolder, how: Intervals) -> list[Grid]:
+    """The AUC of the largest K in each group with intervals by `how`, and the gap between the best and the worst.
+
+    Empty if the study knows no sex, age or view. A group's AUC compares its positives with its own negatives
+    (`estimate_groups`).
     """
     predictions = run.predictions()
     columns = predictions.columns[predictions.columns.str.startswith("group_")]
     values: dict[str, Values] = {str(name).removeprefix("group_"): predictions[name] for name in columns}
     if not values:
-        return None
+        return []
     scored = scored_frame(predictions, run.diseases)
     bands = age_bands(np.array([])).categories
     if "age" in values and predictions["group_age"].dropna().isin(bands).all():
@@ -49,32 +57,36 @@ def make_subgroup_grid(run: RunFolder, how: Intervals) -> Grid | None:
     heads = ("group", "images", *(format_title(disease) for disease in drop_single_mean((*run.diseases, "mean"))))
     caption = (
         f"AUC of K={run.settings.ks[-1]} by group{run.settings.over_hospitals}; below each its 95% interval over "
-        f"patients ({how.method}), n+ and n−. "
-        f"{FEW[0].upper()}{FEW[1:]}.{f' {PAIRS[0].upper()}{PAIRS[1:]}.' * (len(rows) > len(groups))}"
-        f"{_describe_gaps(scored, groups, found)}"
+        f"patients ({how.method}), n+ and n−"
     )
-    return make_grid("subgroups", caption, heads, rows)
+    gaps = list(_list_gaps(scored, groups, found))
+    names = ("disease", "worst group", "best group", "gap")
+    about = "Gap between the groups with the lowest and the highest AUC; below each its 95% interval"
+    return [make_grid("subgroups", caption, heads, rows), *([make_grid("gaps", about, names, gaps)] if gaps else [])]
 
 
-def _describe_gaps(
+def _list_gaps(
     scored: Scored, groups: Mapping[str, np.ndarray], found: Mapping[tuple[str, str], Interval | None]
-) -> str:
-    """The worst and the best group of each disease, and the gap between them; empty where hospitals are averaged.
+) -> Iterator[tuple[str, Cells]]:
+    """The worst and the best group of each disease, and the gap between them; none where hospitals are averaged.
 
     `found` are the intervals of the AUCs, by group and disease, as the table has them.
     """
-    texts, diseases = [], []
+    diseases = []
     for column, labels in zip(scored.columns(), scored.labels.T, strict=True):
         if scored.hospitals is None and not column.reason:
             labeled = ~np.isnan(labels)
             diseases.append((column, {name: members[labeled] for name, members in groups.items()}))
     for (column, _), gap in zip(diseases, find_gaps(diseases), strict=True):
         if gap is not None:
-            worst = f"{gap.worst} {number(gap.worst_auc)} {pair(found[gap.worst, column.disease])}".rstrip()
-            best = f"{gap.best} {number(gap.best_auc)}"
-            apart = f"{signed(gap.gap)} {pair(gap.gap_interval, 3, signed)}"
-            texts.append(f"{format_title(column.disease)}: worst {worst}, best {best}, gap {apart}")
-    return f" Groups apart, which some are by chance; gaps with 95% by bootstrap: {'; '.join(texts)}" if texts else ""
+            ends = ((gap.worst, gap.worst_auc), (gap.best, gap.best_auc))
+            cells = [Cell(f"{name} {number(auc)}", _below(found[name, column.disease])) for name, auc in ends]
+            apart = Cell(signed(gap.gap), (pair(gap.gap_interval, 3, signed),))
+            yield format_title(column.disease), (*cells, apart)
+
+
+def _below(interval: Interval | None) -> tuple[str, ...]:
+    return (pair(interval),) if interval is not None else ()
 
 
 def _make_cell(estimate: Estimate, over: int, all_pairs: float | None) -> Cell:

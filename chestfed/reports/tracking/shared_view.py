@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 _KEY: Final = "chestfed"
 _TAG: Final = f"mlflow.sharedViewState.{_KEY}"
-_GAIN: Final = ("gain/mean", "gain/low", "gain/high")
+#: MLflow sorts the columns by name, whatever the order here.
+_GAIN: Final = ("gain", "gain_from", "gain_to")
+_AUC: Final = "mean_auc/K"
 
 
 def share_view(client: MlflowClient, experiment: str) -> str:
@@ -28,13 +30,13 @@ def share_view(client: MlflowClient, experiment: str) -> str:
 
 
 def _make_view(metrics: Iterable[str]) -> dict[str, Any]:
-    ks = sorted(int(name.removeprefix("auc/K")) for name in metrics if re.fullmatch(r"auc/K\d+", name))
-    ends = [f"auc/K{k}" for k in dict.fromkeys((ks[0], ks[-1]))] if ks else []
-    columns = [*(f"metrics.`{name}`" for name in (*ends, *_GAIN)), "tags.`seed`", "tags.`data`"]
+    ks = sorted(int(name.removeprefix(_AUC)) for name in metrics if re.fullmatch(rf"{_AUC}\d+", name))
+    ends = [f"{_AUC}{k}" for k in dict.fromkeys((ks[0], ks[-1]))] if ks else []
+    columns = [*(f"metrics.`{name}`" for name in (*_GAIN, *ends)), "tags.`seed`", "tags.`data`"]
     charts = [
         _chart("LINE", "auc/mean", "mean AUC by K", selectedMetricKeys=["auc/mean"], xAxisKey="step", lineSmoothness=0),
         _chart("BAR", _GAIN[0], "gain: largest K minus smallest"),
-        *(_chart("BAR", name, f"mean AUC, {name[4:]}") for name in ends[-1:]),
+        *(_chart("BAR", name, f"mean AUC, K={ks[-1]}") for name in ends[-1:]),
     ]
     section = {"uuid": "answer", "name": "Answer", "display": True, "isReordered": False}
     return {

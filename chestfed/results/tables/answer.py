@@ -382,18 +382,28 @@ def _join(names: list[str]) -> str:
 # ---- MLflow ------------------------------------------------------------------------------------------------------
 
 
+#: Decimals of a number in MLflow; `table.csv` has all of them.
+METRIC_DIGITS: Final = 4
+
+
 def list_metrics(results: Results) -> dict[str, float | None]:
-    """The numbers for MLflow: mean AUC of each model, its gain over the first, and both at every hospital."""
+    """The numbers for MLflow: gain of the last model over the first, mean AUC of each, and both at every hospital.
+
+    They are rounded. MLflow's list of runs sorts its columns by name: gain, its interval and the AUCs are named so that
+    they stand there in this order.
+    """
     values: dict[str, float | None] = {}
+    gains = results.list_differences("study")
+    last = [gain for gain in gains if gain["model"] == gains[-1]["model"]]
+    for gain in last:
+        if gain["disease"] == "mean":
+            values |= {"gain": gain["difference"], "gain_from": gain["low"], "gain_to": gain["high"]}
     for row in results.list_estimates("study", disease="mean"):
         name = _name_metric(row)
-        values |= {f"auc/{name}": row["auc"]} | ({f"auc_sd/{name}": row["sd"]} if results.repeats else {})
-    gains = results.list_differences("study")
-    for gain in (gain for gain in gains if gain["model"] == gains[-1]["model"]):
-        if gain["disease"] == "mean":
-            values |= {"gain/low": gain["low"], "gain/high": gain["high"], "gain/p": gain["p"]}
-            values["gain/mean"] = gain["difference"]
-        else:
+        values |= {f"mean_auc/{name}": row["auc"]} | ({f"mean_auc_sd/{name}": row["sd"]} if results.repeats else {})
+    for gain in last:
+        values |= {"p_value": gain["p"]} if gain["disease"] == "mean" else {}
+        if gain["disease"] != "mean":
             values[f"gain_per_disease/{gain['disease']}"] = gain["difference"]
     at = results.list_estimates("hospitals", disease="mean")
     values |= {f"auc_at/{row['place']}": row["auc"] for row in at if row["model"] == at[-1]["model"]}
@@ -401,7 +411,7 @@ def list_metrics(results: Results) -> dict[str, float | None]:
         values[f"change_at/{change['place']}"] = change["difference"]
     for gain in results.list_differences("alternatives", disease="mean"):
         values[f"over_own_data/{gain['place']}/{_name_metric(gain)}"] = gain["difference"]
-    return values
+    return {name: None if value is None else round(value, METRIC_DIGITS) for name, value in values.items()}
 
 
 def _name_metric(row: EstimateRow | DifferenceRow) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+from matplotlib.text import Text
 
 from chestfed.core.provenance import Origin
-from chestfed.reports.pages.figures import COLORS, Drawing, line_style, moments, shares
+from chestfed.reports.pages.figures import COLORS, Drawing, label_ends, line_style, moments, shares
 from chestfed.reports.pages.run_figures import draw_curves
 from chestfed.results.tables.frames import Results, make_differences, make_estimates
 
@@ -17,7 +20,8 @@ mpl.use("Agg")
 def test_twenty_five_lines_look_different() -> None:
     styles = [line_style(number, marked=True) for number in range(25)]
     assert len({(style["color"], str(style["linestyle"]), style["marker"]) for style in styles}) == 25
-    assert [style["color"] for style in styles[:5]] == list(COLORS)
+    assert [style["color"] for style in styles[: len(COLORS)]] == list(COLORS)
+    assert {style["linestyle"] for style in styles[: len(COLORS)]} == {"-"}
     assert line_style(3)["marker"] is None
 
 
@@ -30,6 +34,20 @@ def test_picture_tagged_described_repeatable() -> None:
     assert pictures[0].alt == "Synthetic phantoms. Curves: nothing to draw, no images."
     assert pictures[0].figure.axes[0].get_title() == "SYNTHETIC: Title"
     assert pictures[0].svg == pictures[1].svg
+
+
+def test_labels_at_the_ends_do_not_overlap() -> None:
+    heights = {"a": 0.80, "b": 0.801, "c": 0.80, "d": 0.5}
+    with Drawing(Origin.REAL, "name", "Title") as drawing:
+        for name, height in heights.items():
+            drawing.axes.plot([1, 2], [0.6, height], label=name)
+        label_ends(drawing.axes)
+    figure = drawing.picture("Lines").figure
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]  # without the lines to the ends
+    assert {text.get_text() for text in figure.axes[0].texts} == set(heights)
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    assert figure.axes[0].get_legend() is None
 
 
 def test_moments_of_a_histogram() -> None:

@@ -17,7 +17,7 @@ from scipy.stats import kurtosis, t
 from sklearn.metrics import average_precision_score, brier_score_loss, roc_auc_score, roc_curve
 
 from chestfed.app.commands.study.summary import render_summary
-from chestfed.reports.pages.subgroups import make_subgroup_grid
+from chestfed.reports.pages.subgroups import make_subgroup_grids
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
@@ -168,8 +168,7 @@ def count_recognized(frame: pd.DataFrame) -> float:
 
 def test_groups_have_the_aucs(run: Path) -> None:
     frame = pd.read_parquet(run / "k2" / "predictions.parquet")
-    grid = make_subgroup_grid(RunFolder.open(run), Intervals())
-    assert grid is not None
+    grid = make_subgroup_grids(RunFolder.open(run), Intervals())[0]
     shown = {line.head: [cell.text for cell in line.cells] for line in grid.lines}
     numbers = 0
     for column, group in frame[["group_sex", "group_view"]].melt().dropna().drop_duplicates().to_numpy():
@@ -222,12 +221,13 @@ def test_page_has_the_numbers(tiny_page: Path, run: Path, counted: pd.Series) ->
 def test_mlflow_has_the_numbers(tiny_study: Path, run: Path, counted: pd.Series) -> None:
     client = MlflowClient(f"sqlite:///{tiny_study / 'runs' / 'mlflow.db'}")
     metrics = client.get_run(json.loads((run / "mlflow.json").read_text())["run"]).data.metrics
-    expected = {f"auc/K{k}": counted[k, "chexpert", "mean"] for k in (1, 2)}
+    expected = {f"mean_auc/K{k}": counted[k, "chexpert", "mean"] for k in (1, 2)}
     change = counted[2] - counted[1]
     expected |= {f"change_at/{place}": change[place, "mean"] for place in ("chexpert", "chestxray8")}
     expected |= {f"auc_at/{place}": counted[2, place, "mean"] for place in ("chexpert", "chestxray8")}
-    expected |= {"gain/mean": change["chexpert", "mean"]}
+    expected |= {"gain": change["chexpert", "mean"]}
     expected |= {f"gain_per_disease/{name}": change["chexpert", name] for name in counted[2, "chexpert"].index[:-1]}
     expected |= {f"auc_per_disease/{name}": counted[2, "chexpert", name] for name in counted[2, "chexpert"].index[:-1]}
     for name, value in expected.items():
-        assert metrics[name] == pytest.approx(value, abs=1e-9), name
+        exact = name.startswith("auc_per_disease/")  # the others are rounded
+        assert metrics[name] == pytest.approx(value, abs=1e-9 if exact else 5.1e-5), name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import re
 import shutil
@@ -37,6 +38,13 @@ from tests.reports.pages.pages import (
 )
 from tests.results.tables.finished_runs import labels_and_patients, write_run
 
+#: What readers see of linear red, green and blue: Machado, Oliveira and Fernandes (2009), at full severity.
+VISIONS = {
+    "normal": np.eye(3),
+    "protan": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "deutan": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritan": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
 GAINS = {"a": None, "b": 0.01}
 
 
@@ -110,14 +118,18 @@ def test_all_sections_are_there(page: Page) -> None:
 def test_answer_comes_first_and_details_fold(html: str, page: Page) -> None:
     order = [(tag, attributes, text) for tag, attributes, text in page.all("h1", "p", "img", "summary", "table")]
     places = [place for place, (tag, _, _) in enumerate(order) if tag == "h1"]
-    (_, _, title), (_, attributes, answer) = order[places[0] + 1 : places[0] + 3]
+    _, attributes, answer = order[places[0] + 1]
     place = next(place for place, (tag, _, _) in enumerate(order) if tag == "img")
-    (kind, picture, _), (_, _, legend) = order[place : place + 2]
+    first = order[: next(place for place, (tag, _, _) in enumerate(order) if tag in ("summary", "table"))]
+    pictures = [str(attributes["alt"]) for tag, attributes, _ in first if tag == "img"]
+    legend = next(text for tag, _, text in first if tag == "p" and "K is the number of hospitals" in text)
     assert (order[places[0]][2], attributes["class"]) == ("Does adding hospitals help at chexpert?", "answer")
-    assert "k2/model.safetensors" in title
+    assert any("k2/model.safetensors" in text for _, _, text in first)
     assert "the mean AUC " in answer
-    assert (kind, "AUC by number of clients: K=1 0." in str(picture["alt"])) == ("img", True)
-    assert all(word in legend for word in ("K is the number of hospitals", "K=1 is chexpert alone", "network weights"))
+    assert order[place - 1][1]["class"] == "gains"  # who gains comes before the figures
+    for picture, start in zip(pictures, ("AUC by number of clients: K=1 0.", "Mean AUC at each hospital"), strict=True):
+        assert start in picture
+    assert all(word in legend for word in ("K=1 is chexpert alone", "network weights"))
     folded = [text for tag, _, text in order if tag == "summary"]
     assert {"Participants and labels", "Training", "Checklists", "How to reproduce"} <= set(folded)
     assert "prefers-color-scheme: dark" in html  # for figures; other dark colors come with the light ones
@@ -197,9 +209,28 @@ def test_page_self_contained_and_accessible(html: str, page: Page) -> None:
 
 def luminance(color: str) -> float:
     """WCAG's relative luminance of `#rrggbb`."""
+    return float(linear(color) @ [0.2126, 0.7152, 0.0722])
+
+
+def linear(color: str) -> np.ndarray:
+    """Linear red, green and blue of a color of sRGB."""
     parts = np.array([int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)])
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def darken(color: str) -> str:
+    """A figure's color on the dark page: the style's `invert(.92) hue-rotate(180deg)`, as the standard defines them."""
+    parts = np.array([int(color[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+    rotated = np.array([[-0.574, 1.430, 0.144], [0.426, 0.430, 0.144], [0.426, 1.430, -0.856]]) @ (0.92 - 0.84 * parts)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in np.clip(rotated, 0, 1))
+
+
+def locate(light: np.ndarray) -> np.ndarray:
+    """Place of linear red, green and blue in CIELAB."""
+    matrix = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    ratios = matrix @ np.clip(light, 0, 1) / [0.9505, 1, 1.089]
+    x, y, z = np.where(ratios > 0.008856, np.cbrt(ratios), 7.787 * ratios + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
 def contrast(color: str, other: str) -> float:
@@ -218,8 +249,18 @@ def test_text_and_figures_have_contrast(html: str) -> None:
             assert all(contrast(*pair) >= 4.5 for pair in zip(text, ground, strict=True)), name
     style = html.split("<style>")[1].split("</style>")[0].split("}", 1)[1]
     assert not re.search(r"#[0-9a-f]{3}", style)  # colors are named at the head only
-    assert contrast(figures.INK, "#ffffff") >= 4.5
-    assert all(contrast(color, "#ffffff") >= 3 for color in figures.COLORS)
+    for shown in (str, darken):
+        assert contrast(shown(figures.INK), shown("#ffffff")) >= 4.5
+        for color in (*figures.COLORS, figures.MEAN):
+            assert contrast(shown(color), shown("#ffffff")) >= 3, (shown, color)
+
+
+def test_colors_differ_in_any_color_vision() -> None:
+    for shown in (str, darken):
+        for name, vision in VISIONS.items():
+            places = [locate(vision @ linear(shown(color))) for color in figures.COLORS]
+            apart = min(np.linalg.norm(a - b) for a, b in itertools.combinations(places, 2))
+            assert apart > 10, (name, shown)  # 2.3 are just noticeable
 
 
 def test_figures_are_written_as_png_and_svg(html: str, home: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,7 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from chestfed.reports.pages.subgroups import make_subgroup_grid
+from chestfed.reports.pages.subgroups import make_subgroup_grids
 from chestfed.results.evaluation.estimates import auc_estimates
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS, Scored
@@ -40,8 +39,7 @@ def folder(tmp_path: Path, unchecked: None) -> Path:
 
 
 def test_group_has_auc_counts_and_interval(folder: Path) -> None:
-    grid = make_subgroup_grid(RunFolder(folder), Intervals())
-    assert grid is not None
+    grid = make_subgroup_grids(RunFolder(folder), Intervals())[0]
     heads = ["sex F", "sex M", "sex missing", "within sex", "age <40", "age >=80", "within age"]
     assert [line.head for line in grid.lines] == heads
     frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
@@ -66,8 +64,7 @@ def test_intervals_are_by_the_given_method(folder: Path) -> None:
     scored = Scored(scores, labels, women["patient"].to_numpy(), NAMES)
     shown = set()
     for how in (Intervals(), Intervals("percentile", 50)):
-        grid = make_subgroup_grid(RunFolder(folder), how)
-        assert grid is not None
+        grid = make_subgroup_grids(RunFolder(folder), how)[0]
         assert f"({how.method})" in grid.caption
         expected = [pair(estimate.interval) for estimate in auc_estimates(scored, how) if estimate.interval]
         assert [cell.below[0] for cell in grid.lines[0].cells[1:]] == expected
@@ -76,8 +73,7 @@ def test_intervals_are_by_the_given_method(folder: Path) -> None:
 
 
 def test_within_groups_stands_over_all_pairs(folder: Path) -> None:
-    grid = make_subgroup_grid(RunFolder(folder), Intervals())
-    assert grid is not None
+    grid = make_subgroup_grids(RunFolder(folder), Intervals())[0]
     frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
     line = next(line for line in grid.lines if line.head == "within sex")
     assert int(line.cells[0].text) <= frame["group_sex"].notna().sum()
@@ -95,8 +91,7 @@ def test_within_groups_stands_over_all_pairs(folder: Path) -> None:
 
 
 def test_small_groups_have_no_mean(folder: Path) -> None:
-    grid = make_subgroup_grid(RunFolder(folder), Intervals())
-    assert grid is not None
+    grid = make_subgroup_grids(RunFolder(folder), Intervals())[0]
     of_group = {line.head: line for line in grid.lines}
     for head in ("sex missing", "age >=80"):
         *diseases, mean = of_group[head].cells[1:]
@@ -109,40 +104,43 @@ def test_small_groups_have_no_mean(folder: Path) -> None:
     for count, over in ((LEAST_PATIENTS - 1, "over 1"), (LEAST_PATIENTS, "over 2")):  # patients, not images of them
         sex = np.where(frame["patient"].isin(positives[count:]), "F", "M")
         frame.assign(group_sex=sex).to_parquet(file, index=False)
-        grid = make_subgroup_grid(RunFolder(folder), Intervals())
-        assert grid is not None
+        grid = make_subgroup_grids(RunFolder(folder), Intervals())[0]
         assert grid.lines[1].cells[1].below[-1].endswith("few") == (count < LEAST_PATIENTS)
         assert {line.cells[-1].below[-1] for line in grid.lines[:2]} == {over}  # both over the same diseases
 
 
 def test_page_and_evaluate_have_one_mean(folder: Path) -> None:
     """The mean of a group on the page is that of `chestfed evaluate` on the same images."""
-    grid = make_subgroup_grid(RunFolder(folder), Intervals())
+    grid = make_subgroup_grids(RunFolder(folder), Intervals())[0]
     frame = pd.read_parquet(folder / "k2" / "predictions.parquet")
     labels, scores = (frame[[f"{part}_{name}" for name in NAMES]].to_numpy() for part in ("label", "score"))
     scored = Scored(scores, labels, frame["patient"].to_numpy(), NAMES)
     groups = {"sex": frame["group_sex"], "age": frame["group_age"]}
     table = summarize(scored, "frontal-image", Intervals(), groups, probabilities=False).subgroups
     means = table[table["disease"] == "mean"]["auc"]
-    assert grid is not None
     assert [line.cells[-1].text for line in grid.lines] == [number(None if pd.isna(x) else x) for x in means]
 
 
 @pytest.mark.parametrize("how", [Intervals(), Intervals("percentile", 50)])
 def test_worst_group_has_one_interval(folder: Path, how: Intervals) -> None:
-    """The caption's interval of an AUC is the table's."""
+    """The AUCs and intervals of the table of gaps are those of the table of groups."""
     file = folder / "k2" / "predictions.parquet"
     frame = pd.read_parquet(file)
     frame.assign(group_sex=np.where(frame["patient"] % 2 == 0, "F", "M")).to_parquet(file, index=False)
-    grid = make_subgroup_grid(RunFolder(folder), how)
-    assert grid is not None
-    named = re.findall(r"(\w+): worst (\w+ \S+) (\d\.\d{3}) (\[\S+ \S+\])", grid.caption)
-    assert named
-    heads, lines = [cell.text.lower() for cell in grid.columns], {line.head: line for line in grid.lines}
-    for disease, group, auc, interval in named:
-        cell = lines[group].cells[heads.index(disease.lower()) - 1]
-        assert (cell.text, cell.below[0]) == (auc, interval)
+    grid, gaps = make_subgroup_grids(RunFolder(folder), how)
+    heads, lines = [cell.text for cell in grid.columns], {line.head: line for line in grid.lines}
+    assert len(gaps.lines) == len(NAMES)
+    for line in gaps.lines:
+        *ends, gap = line.cells
+        aucs = []
+        for end in ends:
+            group, _, auc = end.text.rpartition(" ")
+            cell = lines[group].cells[heads.index(line.head) - 1]
+            assert (cell.text, cell.below[0]) == (auc, *end.below)
+            aucs.append(float(auc))
+        assert float(gap.text) == pytest.approx(aucs[1] - aucs[0], abs=0.0011)
+        assert 0 <= aucs[0] <= aucs[1]
 
 
 def test_study_without_groups_has_no_table(tmp_path: Path) -> None:
-    assert make_subgroup_grid(RunFolder(write_run(tmp_path / "run")), Intervals()) is None
+    assert make_subgroup_grids(RunFolder(write_run(tmp_path / "run")), Intervals()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import socket
@@ -12,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from chestfed.app.commands.machine.ui import ui
+from chestfed.core.errors import ChestfedError
 from chestfed.reports.tracking.store import create_store
+from tests.cases import assert_refused
 from tests.command_line import call
 
 SERVER = """
@@ -21,6 +25,18 @@ from pathlib import Path
 worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(900)"])
 Path(sys.argv[1]).write_text(str(worker.pid))
 time.sleep(900)
+"""
+SLOW_SERVER = """
+import sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+while not Path(sys.argv[2]).exists():
+    time.sleep(0.01)
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 COMMAND = "import os, sys; from chestfed.app.commands.machine.ui import serve; serve(sys.argv[1:], dict(os.environ))"
 
@@ -67,6 +83,37 @@ def test_broken_store_or_taken_port_refused(tmp_path: Path) -> None:
     create_store(whole / "mlflow.db")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        result = call("ui", "--out", whole, "--port", port)
-    assert result.code == 1
-    assert f"port {port} of this machine cannot be used" in result.err
+        with assert_refused(ChestfedError, "port in use", port=port):
+            ui(whole, port)
+
+
+def test_address_is_shown_once_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server here answers after the command has asked it in vain."""
+    create_store(tmp_path / "mlflow.db")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    asked, shown = [], []
+    real = http.client.HTTPConnection.request
+
+    def request(connection: http.client.HTTPConnection, *words: str) -> None:
+        asked.append(words)
+        real(connection, *words)
+
+    def answer(console: object, text: str, **about: object) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        real(connection, "GET", "/health")
+        shown.append((text, connection.getresponse().status, len(asked)))
+        raise KeyboardInterrupt
+
+    popen = subprocess.Popen
+    late = [sys.executable, "-c", SLOW_SERVER, str(port), str(tmp_path / "go")]
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **how: popen(late, **how))
+    monkeypatch.setattr(http.client.HTTPConnection, "request", request)
+    monkeypatch.setattr("chestfed.app.commands.machine.ui.time.sleep", lambda seconds: (tmp_path / "go").touch())
+    monkeypatch.setattr("chestfed.app.commands.machine.ui.show_answer", answer)
+    with pytest.raises(KeyboardInterrupt):
+        ui(tmp_path, port)
+    ((text, status, times),) = shown
+    assert f"http://127.0.0.1:{port}" in text
+    assert status == 200
+    assert times >= 2
