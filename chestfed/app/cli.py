@@ -18,9 +18,9 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from chestfed._version import __version__
-from chestfed.app.commands.algorithms import algorithms
+from chestfed.app.commands.algorithms import algorithms, known_algorithms
 from chestfed.app.commands.compare import compare
-from chestfed.app.commands.datasets import datasets_get, datasets_list, datasets_show
+from chestfed.app.commands.datasets import datasets_get, datasets_list, datasets_show, known_releases
 from chestfed.app.commands.evaluate import evaluate
 from chestfed.app.commands.machine.cache import cache_list, cache_prune
 from chestfed.app.commands.machine.doctor import doctor
@@ -36,6 +36,7 @@ from chestfed.app.commands.site.check import site_card, site_check
 from chestfed.app.commands.site.stats import site_stats, site_table
 from chestfed.app.commands.study.command import study
 from chestfed.app.commands.tune.command import tune
+from chestfed.core.bundled import NAME_KINDS, NameKind
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ChestfedError, ChestfedWarning
 from chestfed.core.leaves import list_commands, list_groups, load
@@ -96,6 +97,8 @@ def _assemble() -> None:
 
 
 _assemble()
+NAME_KINDS["algorithm"] = NameKind(known_algorithms, "chestfed study --methods {}")
+NAME_KINDS["data set"] = NameKind(known_releases, "chestfed datasets show {}")
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from chestfed.core.errors import ChestfedError, ConfigError
 
+#: Names that an error lists at most.
+_MOST_NAMED = 12
 #: Files that make a folder one of a study, or of several together.
 _OF_RUNS = ("study.json", "comparison.json")
 
@@ -24,14 +28,42 @@ def bundled(folder: str) -> Path:
     raise ChestfedError(f"this installation does not include the folder '{folder}'; give the path of the file")
 
 
-def suggest(name: str, known: Iterable[str]) -> tuple[str, str]:
-    """`Did you mean ...?`, or all known names where none is near; and the nearest of them, if any."""
-    names = sorted(known)
-    within = [other for other in names if len(name) > 2 and name.casefold() in other.casefold()]
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.6) or within[:3]
-    if close:
+@dataclass(frozen=True)
+class NameKind:
+    """Things that commands take by name: how they are listed, and a command that takes one."""
+
+    list_names: Callable[[], Iterable[str]]
+    command: str
+
+
+def advise_name(given: str | Path, kind: str = "") -> tuple[str, str]:
+    """Advice for a name that nothing of a kind of `NAME_KINDS` has, and the name that was probably meant, or "".
+
+    The nearest name of the kind, or of another: a run where a pipeline was asked for. Without a kind, of all, and no
+    advice if there is none.
+    """
+    name = str(given)
+    listed = {other: sorted(about.list_names()) for other, about in NAME_KINDS.items()}
+    for other, names in listed.items():
+        if other != kind and name in names:
+            return f"'{name}' is {_with_article(other)}: `{NAME_KINDS[other].command.format(name)}`", name
+    names = listed.pop(kind, [])
+    within = [known for known in names if len(name) > 2 and name.casefold() in known.casefold()]
+    if close := difflib.get_close_matches(name, names, n=3, cutoff=0.6) or within[:3]:
         return f"Did you mean {' or '.join(close)}?", close[0]
-    return f"Known: {', '.join(names)}" if names else "", ""
+    of_kind = {known: other for other, names in listed.items() for known in names}
+    if close := difflib.get_close_matches(name, of_kind, n=1, cutoff=0.75):
+        other = of_kind[close[0]]
+        return f"Did you mean the {other} {close[0]}? `{NAME_KINDS[other].command.format(close[0])}`", close[0]
+    if not kind:
+        return "", ""
+    few = sorted(names, key=lambda known: ("/" in known, known))[:_MOST_NAMED]
+    more = f", and {len(names) - len(few)} more" if len(few) < len(names) else ""
+    return f"Known: {', '.join(few)}{more}" if names else f"There is no {kind} yet", ""
+
+
+def _with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
 
 
 def list_pipelines() -> dict[str, Path]:
@@ -63,9 +95,12 @@ def site_file(site: str | Path) -> Path:
 def run_path(run: str | Path, out: Path = Path("runs")) -> Path:
     """A path, or the folder in `out` of a run with this name, digest, or part of its name that no other has.
 
-    What is not found is returned as it is. Raises `ConfigError` if several runs have that part.
+    `NAME/k5` is the folder of a K in it. What is not found is returned as it is. Raises `ConfigError` if several runs
+    have that part.
     """
     path = Path(run)
+    if len(path.parts) == 2 and re.fullmatch(r"k\d+", path.name) and not path.exists():
+        return run_path(path.parent, out) / path.name
     if path.exists() or len(path.parts) != 1:
         return path
     names = list_runs(out)
@@ -80,6 +115,14 @@ def list_runs(out: Path) -> dict[str, Path]:
     return {file.parent.name: file.parent for name in _OF_RUNS for file in sorted(out.glob(f"*/{name}"))}
 
 
+#: By the word for one of them. The command line adds those of other rooms.
+NAME_KINDS = {
+    "pipeline": NameKind(list_pipelines, "chestfed study {}"),
+    "site": NameKind(list_sites, "chestfed site check {}"),
+    "run": NameKind(lambda: list_runs(Path("runs")), "chestfed report {}"),
+}
+
+
 def _list_files(folder: Path) -> dict[str, Path]:
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
 
@@ -88,13 +131,16 @@ def _find_file(given: str | Path, folder: str, known: Mapping[str, Path], kind: 
     if not isinstance(given, str | Path):
         raise ConfigError(f"{given!r}: give the YAML of a {kind}, or its name", kind=f"not a {kind}")
     path = Path(given)
+    if any((path / file).is_file() for file in _OF_RUNS):
+        text = f"{path}: a run, where the YAML of a {kind} is expected. `chestfed report {path}` writes its page"
+        raise ConfigError(text, kind=f"not a {kind}", suggestion=f"chestfed report {path}")
     if path.exists():
         return path
     parts = path.parts[1:] if path.parts[:1] == (folder,) else path.parts
     name = Path(*parts).as_posix().removesuffix(".yaml") if parts else ""
     if name in known:
         return known[name]
-    advice, close = suggest(name, known)
+    advice, close = advise_name(name, kind)
     text = f"{path}: no such file, and no {kind} of this name. {advice}"
     raise ConfigError(text, kind="no such name", suggestion=close)
 

@@ -69,15 +69,15 @@ def test_old_yaml_numbers_are_words(tmp_path: Path, word: str) -> None:
         ),
         (
             "title: x\nfederated:\n  window: eight\n",
-            "p.yaml:3: 'federated.window' should be a valid integer, found 'eight'",
+            "p.yaml:3: 'federated.window' should be a whole number, found 'eight'",
         ),
         (
             "title: x\nfederated:\n  window: '8'\n",
-            "p.yaml:3: 'federated.window' should be a valid integer, found '8'",
+            "p.yaml:3: 'federated.window' should be a whole number, found '8'",
         ),
         (
             "title: x\nfederated:\n  window: 0\n",
-            "p.yaml:3: 'federated.window' should be greater than or equal to 1, found 0",
+            "p.yaml:3: 'federated.window' should be at least 1, found 0",
         ),
         ("federated: {}\n", "'title' is missing"),
         ("title: x\ntitle: y\n", "p.yaml:2: duplicate key 'title'"),
@@ -126,7 +126,7 @@ def test_overrides_reach_sections_and_lists(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("federated.window=x", "--set federated.window: 'federated.window' should be a valid integer"),
+        ("federated.window=x", "--set federated.window: 'federated.window' should be a whole number"),
         ("federated.wndow=3", "did you mean 'window'"),
         ("sites.7.clients=2", "not an index of a list of 1"),
         ("sites.².clients=2", "not an index of a list of 1"),
@@ -137,7 +137,7 @@ def test_overrides_reach_sections_and_lists(tmp_path: Path) -> None:
         ("title=" + "9" * 6000, "--set title: not valid YAML"),
         ("title=!!timestamp x", "--set title: not valid YAML"),
         ("sites=[{config: a, config: b}]", "--set sites: duplicate key 'config'"),
-        ("title=3", "--set title: 'title' should be a valid string, found 3"),
+        ("title=3", "--set title: 'title' should be text, found 3"),
         ("federated.lr=.inf", "--set federated.lr: 'federated.lr' should be a finite number"),
     ],
 )

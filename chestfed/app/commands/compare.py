@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
+from chestfed.core.bundled import advise_name
 from chestfed.core.console import open_console, say, show_answer
+from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.intervals import DEFAULT
 
 
@@ -49,6 +51,10 @@ def compare(
     from chestfed.results.tables.predictions import load_predictions
     from chestfed.results.tables.views import render_differences
 
+    for path in runs:
+        if not path.exists():
+            advice, close = advise_name(path.name, "run")
+            raise ConfigError(f"{path}: no such run, folder or file. {advice}", kind="no such name", suggestion=close)
     console, models = open_console(), [load_predictions(path, k) for path in runs]
     models = merge(models) if group_seeds else models
     compared = select(differences.compare_with_first(models, resamples, interval or DEFAULT), "study")

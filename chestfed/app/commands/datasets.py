@@ -24,6 +24,13 @@ _TITLES = {"films": "images", "license_source": "license source"}
 Name = Annotated[str, typer.Argument(help="Name of a release, as `chestfed datasets` lists them.", show_default=False)]
 
 
+def known_releases() -> list[str]:
+    """Names of the open data sets."""
+    from chestfed.data.films.registry import releases
+
+    return list(releases())
+
+
 def datasets_list() -> None:
     """List the open data sets of chest radiographs that need no registration.
 

@@ -12,7 +12,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
-from chestfed.core.bundled import list_runs, suggest
+from chestfed.core.bundled import advise_name
 from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.intervals import DEFAULT
@@ -178,6 +178,6 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
 def _check_exists(model: str) -> None:
     """A mistyped path is found before PyTorch is loaded and the site is opened."""
     if not re.match(r"\w\w+:/", model) and not Path(model).exists():
-        advice, close = suggest(model, list_runs(RUNS))
+        advice, close = advise_name(model, "run")
         text = f"{model}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
         raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)

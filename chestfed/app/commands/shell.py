@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Final
@@ -11,8 +12,9 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from chestfed.core.bundled import advise_name
 from chestfed.core.console import open_console, say, show_answer
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, nearest
 from chestfed.core.output import begin_output, encode, output
 from chestfed.core.processes.stopping import Stopped
 
@@ -20,6 +22,21 @@ from chestfed.core.processes.stopping import Stopped
 RARE: Final = "Rare options"
 _ALL: Final = "chestfed.help_all"
 _OUTPUT_OPTIONS: Final = {"--json", "--quiet", "-q"}
+
+
+#: Words of other programs for our commands.
+_OTHER_WORDS: Final = {
+    **dict.fromkeys(("train", "run", "fit", "start"), "study"),
+    **dict.fromkeys(("list", "ls", "studies", "results"), "runs"),
+    **dict.fromkeys(("test", "eval", "predict", "score"), "evaluate"),
+    **dict.fromkeys(("html", "page", "show"), "report"),
+    **dict.fromkeys(("diff", "significance"), "compare"),
+    **dict.fromkeys(("data", "download"), "datasets"),
+    **dict.fromkeys(("mlflow", "dashboard"), "ui"),
+    **dict.fromkeys(("check", "validate"), "site check"),
+    **dict.fromkeys(("methods", "models"), "algorithms"),
+    **dict.fromkeys(("sweep", "search", "optuna"), "tune"),
+}
 
 
 class Command(TyperCommand):
@@ -40,8 +57,9 @@ class Command(TyperCommand):
                 from chestfed.app.commands.keys import advise
 
                 if advice := advise(self.key_kind, error.option_name, words):  # type: ignore[attr-defined]
-                    error.message = f"{error.message} {advice}"  # type: ignore[attr-defined]
+                    error.message = f"{error.message.rstrip('.')}. {advice}."  # type: ignore[attr-defined]
                     error.possibilities = None
+            _explain(error)
             raise
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -60,6 +78,20 @@ class Command(TyperCommand):
             from chestfed.app.commands.keys import render_keys
 
             open_console().print(render_keys(self.key_kind))
+
+
+def _explain(error: Exception) -> None:
+    """Add to a usage error what was probably meant; the words of libraries go."""
+    message = str(getattr(error, "message", ""))
+    if "is not one of" in message:
+        message = message.replace("Value error, ", "")
+        given, *choices = re.findall(r"'([^']*)'", message)
+        close = nearest(given, choices, 0.5)
+        error.message = f"{message} Did you mean '{close}'?" if close else message  # type: ignore[attr-defined]
+    elif message.startswith("Input should"):
+        error.message = f"it {message.removeprefix('Input ')}"  # type: ignore[attr-defined]
+    elif getattr(getattr(error, "param", None), "name", "") in ("run", "runs") and not message:
+        error.message = "`chestfed runs` lists the finished studies."  # type: ignore[attr-defined]
 
 
 def _fold_help() -> None:
@@ -139,6 +171,19 @@ class Root(Commands):
             raise
         _end_output(ctx, 0)
         return result
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            word, message = args[0], str(getattr(error, "message", ""))
+            if message and "Did you mean" not in message:
+                if close := _OTHER_WORDS.get(word.casefold()):
+                    advice = f"Did you mean '{close}'?"
+                else:
+                    advice = advise_name(word)[0] or "`chestfed --help-all` lists the commands."
+                error.message = f"{message} {advice}"  # type: ignore[attr-defined]
+            raise
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         names = super().list_commands(ctx)

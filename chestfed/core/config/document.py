@@ -14,7 +14,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
-from chestfed.core.bundled import bundled
+from chestfed.core.bundled import advise_name, list_pipelines
 from chestfed.core.config.mistakes import Location, refuse
 from chestfed.core.errors import ConfigError
 
@@ -157,14 +157,14 @@ class Document:
         if not isinstance(name, str) or "\0" in name:
             raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
         base_path = self.path.parent / name
+        if not base_path.is_file():  # or the name of a bundled pipeline, as commands take it
+            base_path = list_pipelines().get(name, base_path)
         if base_path.resolve() in self._extending:
             raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
         if not base_path.is_file():
-            ours = bundled("pipelines") / Path(f"{name}.yaml").name
-            advice = f"; chestfed's own is {ours}" if ours.is_file() else ""
-            place, available = self.place(("extends",)), ours if ours.is_file() else None
-            text = f"{place}: no such file: {base_path}{advice}"
-            raise ConfigError(text, kind="no such file", place=place, available=available)
+            place, (advice, close) = self.place(("extends",)), advise_name(Path(name).stem, "pipeline")
+            text = f"{place}: no such file, and no pipeline of this name: {name}. {advice}"
+            raise ConfigError(text, kind="no such file", place=place, suggestion=close)
         base = Document(base_path, self._short_forms, self._extending)
         self.data = self._merge(base.data, self.data)
         self.places = {**base.places, **self.places}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final, Protocol, get_args, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
 #: Keys and positions from the top of a document to a value.
 Location = tuple[str | int, ...]
 
+#: In place of pydantic's words, behind `should`; `{...}` are pydantic's values.
+_WORDS: Final = {
+    "model_type": "be keys and values",
+    "dict_type": "be keys and values",
+    "model_attributes_type": "be keys and values",
+    "string_pattern_mismatch": "have the form {pattern}",
+    "greater_than_equal": "be at least {ge}",
+    "less_than_equal": "be at most {le}",
+    "int_type": "be a whole number",
+    "int_from_float": "be a whole number",
+    "float_type": "be a number",
+    "bool_type": "be true or false",
+    "string_type": "be text",
+    "list_type": "be a list",
+    "tuple_type": "be a list",
+    "literal_error": "be {expected}",
+}
 _KINDS: Final = {"extra_forbidden": "unknown key", "missing": "missing key"}
 
 
@@ -49,11 +67,25 @@ class _Mistake:
         else:  # of pydantic itself: `Input should be ...`, `String should match ...`
             value: object = detail.get("input")
             shown = "" if isinstance(value, dict | list) else f", found {value!r}"
-            advice = (
-                f"; write [{value}]" if detail["type"] == "list_type" and isinstance(value, str | int | float) else ""
-            )
-            text = f"'{dotted}' should {text.partition(' should ')[2] or f'be {text}'}{shown}{advice}"
+            about: dict[str, object] = detail.get("ctx", {})
+            words = _WORDS.get(detail["type"], "").format(**about) or text.partition(" should ")[2] or f"be {text}"
+            if detail["type"] == "literal_error" and isinstance(value, str):
+                self.suggestion = nearest(value, re.findall(r"'([^']*)'", str(about["expected"])))
+            text = f"'{dotted}' should {words}{shown}{self._advise(document, model, detail)}"
         self.text = f"{self.place}: {text}"
+
+    def _advise(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> str:
+        """What to write instead: the nearest choice, a list of the one value, the only key that a section needs."""
+        value: object = detail.get("input")
+        if self.suggestion:
+            return f"; did you mean '{self.suggestion}'?"
+        if not isinstance(value, str | int | float):
+            return ""
+        if detail["type"] == "list_type":
+            return f"; write [{value}]"
+        models, _ = _models_at(model, tuple(detail["loc"]), document.data, "")
+        needed = [name for kind in models for name, field in kind.model_fields.items() if field.is_required()]
+        return f"; write {{{needed[0]}: {value}}}" if detail["type"] == "model_type" and len(needed) == 1 else ""
 
 
 def _named_first(text: str, document: Document) -> Location:

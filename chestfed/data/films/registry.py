@@ -8,9 +8,10 @@ from typing import Annotated
 
 from pydantic import Field
 
+from chestfed.core.bundled import advise_name
 from chestfed.core.config import StrictModel
-from chestfed.core.diseases import DiseaseName, nearest_hint
-from chestfed.core.errors import ConfigError, nearest
+from chestfed.core.diseases import DiseaseName
+from chestfed.core.errors import ConfigError
 
 #: A file or folder directly below another.
 _Entry = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -117,7 +118,6 @@ def find_release(name: str) -> Release:
     Raises `ConfigError` if there is none.
     """
     if name not in releases():
-        hint = nearest_hint([name], releases().keys())
-        text = f"no release '{name}'{hint}; there are {', '.join(releases())}"
-        raise ConfigError(text, kind="unknown release", suggestion=nearest(name, releases()))
+        advice, close = advise_name(name, "data set")
+        raise ConfigError(f"no data set '{name}'. {advice}", kind="unknown release", suggestion=close)
     return releases()[name]

@@ -25,6 +25,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from chestfed.core.bundled import advise_name
 from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part
@@ -370,8 +371,9 @@ class RunFolder:
 def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
     """Why a folder is not that of one study; `inside` are the studies in it."""
     if not path.is_dir():
-        text = f"{path}: no such folder. Give a run folder, such as runs/synthetic-NAME-DIGEST."
-        return ConfigError(text, kind="no such folder")
+        advice, close = advise_name(path.name, "run")
+        text = f"{path}: no such folder, and no run of this name. {advice}. `chestfed runs` lists all"
+        return ConfigError(text.replace("?.", "?"), kind="no such folder", suggestion=close)
     if (path / COMPARISON).is_file():
         with expected(path / COMPARISON):
             runs = read_json_file(path / COMPARISON)["about"]["runs"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from chestfed.core.config import AddedLater, StrictModel
 from chestfed.core.diseases import DISEASES, DiseaseName
+from chestfed.core.errors import UnknownNameError, nearest
 from chestfed.core.plugins import Choice
 from chestfed.core.randomness import MOST_SEED, stream_seed
 from chestfed.data.images.augment import Augment
@@ -125,12 +127,23 @@ class Evaluation(StrictModel):
     interval: MethodName = Field(DEFAULT, description="method of intervals and p values: docs/evaluation.md")
 
 
+_DEVICE: Final = r"^(auto|cpu|cuda(:\d{1,3})?)$"
+
+
+def _check_device(device: str) -> str:
+    if not re.match(_DEVICE, device):
+        gpu = "cuda" if device.casefold() in ("gpu", "nvidia") else nearest(device.casefold(), ("auto", "cpu", "cuda"))
+        hint = f"; did you mean '{gpu}'?" if gpu else ""
+        raise UnknownNameError(f"no device '{device}': give auto, cpu, cuda or cuda:1{hint}", gpu)
+    return device
+
+
 class Runtime(StrictModel):
     """Where it runs. `loader_workers` and `recompute` never change a result; the others may change its last bits."""
 
-    device: str = Field(
+    device: Annotated[str, AfterValidator(_check_device)] = Field(
         "auto",
-        pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$",
+        json_schema_extra={"pattern": _DEVICE},
         description="auto: CUDA if there is one, else the CPU; or cpu, cuda, cuda:1",
     )
     threads: int | None = Field(

@@ -1,81 +1,100 @@
-"""Typical mistakes: one message on stderr, no traceback, the same exit code for the same mistake, and what to do."""
+"""Typical mistakes: one message on stderr, no traceback, the same exit code, kind and fields for the same mistake."""
 
 from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from chestfed.app import cli
+from chestfed.core.errors import ChestfedError
 from tests.command_line import call
 from tests.results.tables.finished_runs import write_run
 
-#: Words of the command, exit code, and a part of the message that says what to do. {data}: an empty folder.
-MISTAKES = [
-    # commands and options
-    ("stduy", 2, "Did you mean 'study'"),
-    ("studies", 2, "No such command"),
-    ("site chek chexpert", 2, "check"),
-    ("study --epochs 5", 2, "--set pretrain.epochs=5"),
-    ("study --lr 0.1", 2, "--set federated.local_lr=0.1"),
-    ("study --seed", 2, "requires an argument"),
-    ("study --seeds three", 2, "whole numbers"),
-    ("study --seeds 0", 2, "number of seeds"),
-    ("study --learning-rate 0.1", 2, "--set pretrain.lr=0.1"),
-    ("study --nothing", 2, "No such option"),
-    ("study --jobs 0", 2, "--jobs"),
-    ("study --methods ,", 2, "give names"),
-    ("study --seed 1 --set seed=2", 2, "use only one"),
-    ("study --set subsets={{}} --k 1,2", 1, "remove it"),
-    ("study --set windows=1,8", 1, "write [1,8]"),
-    ("study --set windows=[a]", 1, "windows.0"),
-    ("study --set evaluation.interval=wald", 1, "obuchowski"),
-    ("evaluate model.onnx --site chexpert --views all", 2, "--set views=all"),
-    ("samples --size huge", 2, "tiny"),
-    ("evaluate", 2, "Missing argument"),
-    ("report", 2, "Missing argument"),
-    ("compare", 2, "Missing argument"),
-    ("evaluate model.onnx", 2, "--site"),
-    ("evaluate model.onnx --site chexpert --split all", 2, "held-out"),
-    ("ui --port 0", 2, "--port"),
-    # names
-    ("study source_adition_samples", 1, "Did you mean source_addition_samples"),
-    ("study digits", 1, "digits_ih"),
-    ("study missing.yaml", 1, "no pipeline of this name"),
-    ("site check chexprt", 1, "Did you mean chexpert"),
-    ("site stats vinder", 1, "vindr"),
-    ("site card nowhere.yaml", 1, "no site of this name"),
-    ("evaluate nope --site chexpert", 1, "MODEL is a run"),
-    ("evaluate 0123 --site chexpert", 1, "MODEL is a run"),
-    ("evaluate good --site chexprt", 1, "Did you mean chexpert"),
-    ("report nope", 1, "no such folder"),
-    ("report runs", 1, "open one of them"),
-    ("report same", 1, "2 runs in runs have that name"),
-    ("compare good", 1, "two models"),
-    ("compare good nope", 1, "nope"),
-    ("compare good same1 --k 7", 1, "K=7"),
-    ("algorithms scafold", 1, "scaffold"),
-    ("study --methods codaska", 1, "codasca"),
-    ("datasets show hanover", 1, "hannover"),
-    ("datasets get hannover", 1, "--data"),
+Mistake = tuple[str, str, dict[str, Any]]
+
+#: Words of the command, kind and fields of the error. {data}: an empty folder.
+ERRORS: list[Mistake] = [
+    # names, of the kind that was asked for and of others
+    ("study source_adition_samples", "no such name", {"suggestion": "source_addition_samples"}),
+    ("study digits", "no such name", {"suggestion": "digits_ih"}),
+    ("study missing.yaml", "no such name", {"suggestion": ""}),
+    ("study good", "no such name", {"suggestion": "good"}),
+    ("study runs/good", "not a pipeline", {}),
+    ("study chexpert", "no such name", {"suggestion": "chexpert"}),
+    ("study codasca", "no such name", {"suggestion": "codasca"}),
+    ("study hannover", "no such name", {"suggestion": "hannover"}),
+    ("site check chexprt", "no such name", {"suggestion": "chexpert"}),
+    ("site check source_addition_samples", "no such name", {"suggestion": "source_addition_samples"}),
+    ("site check same1", "no such name", {"suggestion": "same1"}),
+    ("site stats vinder", "no such name", {"suggestion": "vindr"}),
+    ("site card nowhere.yaml", "no such name", {"suggestion": ""}),
+    ("evaluate nope --site chexpert", "no such name", {"suggestion": ""}),
+    ("evaluate chexpert --site chexpert", "no such name", {"suggestion": "chexpert"}),
+    ("evaluate good --site chexprt", "no such name", {"suggestion": "chexpert"}),
+    ("evaluate good/k9 --site chexpert", "no such name", {}),
+    ("report nope", "no such folder", {"suggestion": ""}),
+    ("report sume1", "no such folder", {"suggestion": "same1"}),
+    ("report chexpert", "no such folder", {"suggestion": "chexpert"}),
+    ("report source_addition_samples", "no such folder", {"suggestion": "source_addition_samples"}),
+    ("report runs", "several studies", {"studies": ("good", "same1", "same2")}),
+    ("report same", "several", {}),
+    ("compare good nope", "no such name", {"suggestion": ""}),
+    ("compare good chexpert", "no such name", {"suggestion": "chexpert"}),
+    ("power nix", "no such name", {"suggestion": ""}),
+    ("power chexpert", "no such name", {"suggestion": "chexpert"}),
+    ("algorithms scafold", "unknown algorithm", {"suggestion": "scaffold"}),
+    ("study --methods codaska", "invalid value", {"suggestion": "codasca"}),
+    ("datasets show hanover", "unknown release", {"suggestion": "hannover"}),
+    ("datasets show chexpert", "unknown release", {"suggestion": "chexpert"}),
+    ("runs /nope", "missing folder", {}),
     # keys and values
-    ("study --set federatd.window=3", 1, "federated"),
-    ("study --set federated.windw=3", 1, "window"),
-    ("study --set federated.window=x", 1, "federated.window"),
-    ("study --set k=[7]", 1, "k"),
-    ("study --k 0", 1, "k"),
-    ("study --k one", 1, "k"),
-    ("study --device gpu", 1, "runtime.device"),
-    ("study --cluster missing.yaml", 1, "missing.yaml"),
-    ("study --add-site source_addition_samples", 1, "no site of this name"),
+    ("study --set federatd.window=3", "unknown key", {"key": "federatd", "suggestion": "federated"}),
+    ("study --set federated.window=x", "invalid value", {"key": "federated.window"}),
+    ("study --set federated=3", "invalid value", {"key": "federated"}),
+    ("study --set windows=1,8", "invalid value", {"key": "windows"}),
+    ("study --set windows=[a]", "invalid value", {"key": "windows.0"}),
+    ("study --set evaluation.interval=obuchovski", "invalid value", {"suggestion": "obuchowski"}),
+    ("study --set samples.size=tini", "invalid value", {"key": "samples.size", "suggestion": "tiny"}),
+    ("study --set title=[1]", "invalid value", {"key": "title"}),
+    ("study --k 0", "invalid value", {}),
+    ("study --k one", "invalid value", {}),
+    ("study --device gpu", "invalid value", {"key": "runtime.device", "suggestion": "cuda"}),
+    ("study entry.yaml", "invalid value", {"key": "sites.0"}),
+    ("study near.yaml", "no such file", {"place": "near.yaml:1", "suggestion": "source_addition_samples"}),
+    ("study empty.yaml", "missing key", {"key": "title"}),
     # files and folders
-    ("site check chexpert", 1, "--data DIR or $CHESTFED_DATA"),
-    ("study source_addition_densenet121", 1, "--data DIR"),
-    ("study source_addition_densenet121 --data nowhere --dry-run", 1, "no such folder"),
-    ("evaluate broken.pth --site synthetic/vindr --data {data}", 1, "broken.pth"),
-    ("ui --out {data}", 1, "chestfed study"),
-    ("site check broken.yaml --data {data}", 1, "broken.yaml"),
+    ("ui --out data", "no store", {}),
 ]
+#: Words of the command of a usage error, and a word that its message has besides.
+USAGE: list[tuple[str, str]] = [
+    ("stduy", "study"),
+    ("train", "study"),
+    ("list", "runs"),
+    ("same1", "report"),
+    ("site chek chexpert", "check"),
+    ("study --epochs 5", "pretrain.epochs=5"),
+    ("study --lr 0.1", "federated.local_lr=0.1"),
+    ("study --seed", "--seed"),
+    ("study --seeds three", "--seeds"),
+    ("study --seeds 0", "--seeds"),
+    ("study --nothing", "--nothing"),
+    ("study --jobs 0", "--jobs"),
+    ("study --methods ,", "--methods"),
+    ("study --seed 1 --set seed=2", "seed"),
+    ("evaluate model.onnx --site chexpert --views all", "views=all"),
+    ("evaluate model.onnx --site chexpert --split validation", "valid"),
+    ("samples --size tyny", "tiny"),
+    ("evaluate", "model"),
+    ("report", "chestfed runs"),
+    ("compare", "chestfed runs"),
+    ("evaluate model.onnx", "--site"),
+    ("ui --port 0", "--port"),
+]
+#: Words of pydantic and Python that say nothing to a person.
+FOREIGN = ("Input should", "Field required", "Extra inputs", "Value error", "instance of", "dictionary", "Traceback")
 
 
 @pytest.fixture(scope="module")
@@ -85,26 +104,62 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_run(folder / "runs" / "good")
     for name in ("same1", "same2"):
         shutil.copytree(folder / "runs" / "good", folder / "runs" / name)
-    (folder / "broken.pth").write_bytes(b"no model")
-    (folder / "broken.yaml").write_text("site: [", encoding="utf-8")
+    (folder / "entry.yaml").write_text("extends: source_addition_samples\nsites: [x.yaml]\n", encoding="utf-8")
+    (folder / "near.yaml").write_text("extends: source_adition_samples\n", encoding="utf-8")
+    (folder / "empty.yaml").write_text("", encoding="utf-8")
     (folder / "data").mkdir()
     return folder
 
 
-def test_fifty_mistakes_are_listed() -> None:
-    assert len(MISTAKES) >= 50
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
+    """The errors that the command line prints."""
+    printed: list[Exception] = []
+    original = cli.print_error
 
+    def record(error: Exception) -> None:
+        printed.append(error)
+        original(error)
 
-@pytest.mark.parametrize(("line", "code", "advice"), MISTAKES)
-def test_mistake_has_one_message_with_advice(
-    home: Path, monkeypatch: pytest.MonkeyPatch, line: str, code: int, advice: str
-) -> None:
+    monkeypatch.setattr(cli, "print_error", record)
     monkeypatch.delenv("CHESTFED_DATA", raising=False)
     monkeypatch.setenv("COLUMNS", "200")
-    called = call(*line.format(data="data").split(), folder=home)
-    assert called.code == code, called.err + called.out
-    assert "Traceback" not in called.err
+    return printed
+
+
+def test_sixty_mistakes_are_listed() -> None:
+    assert len({line for line, *_ in (*ERRORS, *USAGE)}) >= 60
+
+
+@pytest.mark.parametrize(("line", "kind", "fields"), ERRORS)
+def test_mistake_has_kind_and_fields(
+    home: Path, errors: list[ChestfedError], line: str, kind: str, fields: dict[str, Any]
+) -> None:
+    called = call(*line.split(), folder=home)
+    assert called.code == 1, called.err + called.out
+    (error,) = errors
+    assert isinstance(error, ChestfedError)
+    assert error.kind == kind, error
+    assert fields.items() <= error.fields.items(), error
     assert called.out == ""
-    assert advice in " ".join(called.err.replace("\u2502", " ").split())
-    if code == 1:
-        assert called.err.startswith("error: ")
+    assert not [word for word in FOREIGN if word in called.err]
+    if fields.get("suggestion"):
+        assert fields["suggestion"] in called.err
+
+
+@pytest.mark.parametrize(("line", "word"), USAGE)
+def test_usage_error_names_what_is_meant(home: Path, errors: list[ChestfedError], line: str, word: str) -> None:
+    called = call(*line.split(), folder=home)
+    assert called.code == 2, called.err + called.out
+    assert not errors
+    assert called.out == ""
+    text = " ".join(called.err.replace("\u2502", " ").split())
+    assert word in text.partition("Error")[2]
+    assert not [word for word in FOREIGN if word in text]
+
+
+@pytest.mark.parametrize("line", ["site check chexpert", "study source_addition_densenet121", "datasets get hannover"])
+def test_missing_data_folder_names_option(home: Path, errors: list[ChestfedError], line: str) -> None:
+    called = call(*line.split(), folder=home)
+    assert (called.code, len(errors)) == (1, 1)
+    assert "--data" in called.err

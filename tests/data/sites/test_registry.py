@@ -120,8 +120,8 @@ def test_options_have_the_readers_model(tmp_path: Path, monkeypatch: pytest.Monk
     assert config.reader.model_dump() == {"name": "odd", "grade": 3}
     assert load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd"]).reader.model_dump()["grade"] == 2
     for override, message in (
-        ("grade=9", "'reader.grade' should be less than or equal to 4"),
-        ("grade=two", "'reader.grade' should be a valid integer"),
+        ("grade=9", "'reader.grade' should be at most 4"),
+        ("grade=two", "'reader.grade' should be a whole number"),
     ):
         with pytest.raises(ConfigError) as caught:
             load_site_config(CONFIGS / "chexpert.yaml", ["reader=odd", f"reader.{override}"])

@@ -311,8 +311,11 @@ def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     (tmp_path / "q.yaml").write_text("extends: a/ours.yaml\ntitle: Own\n")
     assert load_pipeline(tmp_path / "q.yaml").resolve().federated.algorithm.topology == [[0, 1], [0, 2], [0, 3], [0, 4]]
     (tmp_path / "r.yaml").write_text("extends: source_addition_samples\n")
-    with assert_refused(ConfigError, "no such file", place=f"{tmp_path / 'r.yaml'}:1", available=base):
-        load_pipeline(tmp_path / "r.yaml")
+    assert identity(load_pipeline(tmp_path / "r.yaml").resolve()) == identity(theirs.resolve())
+    (tmp_path / "s.yaml").write_text("extends: source_adition_samples.yaml\n")
+    near = "source_addition_samples"
+    with assert_refused(ConfigError, "no such file", place=f"{tmp_path / 's.yaml'}:1", suggestion=near):
+        load_pipeline(tmp_path / "s.yaml")
 
 
 def test_npa_steps_and_batches() -> None:

@@ -35,7 +35,8 @@ def ui(
         chestfed ui --out runs --port 5001
     """
     if not (out / "mlflow.db").exists():
-        raise ChestfedError(f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder")
+        text = f"{out} has no MLflow store yet: run `chestfed study` first, or give its --out folder"
+        raise ChestfedError(text, kind="no store", folder=str(out))
     from chestfed.reports.tracking.store import find_page, local_store
 
     try:
