@@ -73,7 +73,7 @@ USAGE: list[tuple[str, str]] = [
     ("stduy", "study"),
     ("train", "study"),
     ("list", "runs"),
-    ("same1", "report"),
+    ("good", "report"),
     ("site chek chexpert", "check"),
     ("study --epochs 5", "pretrain.epochs=5"),
     ("study --lr 0.1", "federated.local_lr=0.1"),
