@@ -33,7 +33,17 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "reports": reports.measure,
 }
 RESULTS = Path(__file__).parent / "results" / "speed.json"
-PACKAGES = ("torch", "numpy", "pillow", "opencv-python-headless", "monai", "xxhash")
+PACKAGES = (
+    "torch",
+    "numpy",
+    "pillow",
+    "opencv-python-headless",
+    "pydicom",
+    "pylibjpeg-rle",
+    "imagecodecs",
+    "monai",
+    "xxhash",
+)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -6,18 +6,21 @@ import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from io import BytesIO
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import cv2
+import imagecodecs
 import numpy as np
 import pandas as pd
 import pydicom
 from PIL import Image
 from pydicom.dataset import Dataset, FileMetaDataset
-from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, RLELossless
+from pydicom.encaps import encapsulate, get_frame
+from pydicom.uid import ExplicitVRLittleEndian, JPEG2000Lossless, JPEGLosslessSV1, JPEGLSLossless, RLELossless
 
 from benchmarks.speed_parts.pairs import paired
 from chestfed.data.images.cache import fill_cache, pixels
@@ -25,6 +28,11 @@ from chestfed.data.images.levels import Stored
 from chestfed.data.images.preprocess import Preprocess
 
 COPIES, FEW = 512, 64  # of a film, prepared by one and by two processes
+#: Of pictures that pydicom does not compress.
+ENCODERS: dict[str, Callable[[np.ndarray], bytes]] = {
+    JPEGLSLossless: imagecodecs.jpegls_encode,
+    JPEGLosslessSV1: partial(imagecodecs.ljpeg_encode, bitspersample=12),
+}
 
 
 def film(height: int, width: int, bits: int) -> np.ndarray:
@@ -50,19 +58,36 @@ def measure() -> dict[str, Any]:
 
 
 def measure_dicom() -> dict[str, Any]:
-    """VinDr's DICOM in two transfer syntaxes, beside the decoder."""
+    """VinDr's DICOM in five transfer syntaxes, beside decoders with nothing but area interpolation behind them."""
     cv2.setNumThreads(1)
-    figures = {}
+    figures, values = {}, film(3000, 2500, 12)
     with tempfile.TemporaryDirectory() as folder:
-        for name, syntax in (("JPEG 2000", JPEG2000Lossless), ("RLE", RLELossless)):
+        for name, (syntax, others) in SYNTAXES.items():
             path = Path(folder) / f"{name}.dcm"
-            write_dicom(path, film(3000, 2500, 12), syntax)
-            cases = {
-                "chestfed: decode, window, area": _chestfed(path),
-                "pydicom's decoding alone": partial(_plugin, path),
-            }
+            write_dicom(path, values, syntax)
+            ways = {f"{other}, area": partial(_decoded, decode, path) for other, decode in others.items()}
+            cases = {"chestfed: decode, window, digest, area": _chestfed(path), **ways}
             figures[f"2500x3000, 12 bits, DICOM, {name}"] = paired(cases, unit="image", repeats=3)
     return figures
+
+
+def _decoded(decode: Callable[[Path], np.ndarray], path: Path) -> np.ndarray:
+    return cv2.resize(decode(path), (320, 320), interpolation=cv2.INTER_AREA)
+
+
+def _by_pydicom(path: Path) -> np.ndarray:
+    return pydicom.dcmread(path).pixel_array
+
+
+def _by_imagecodecs(decode: Callable[[bytes], np.ndarray], path: Path) -> np.ndarray:
+    return np.asarray(decode(get_frame(pydicom.dcmread(path).PixelData, 0, number_of_frames=1)))
+
+
+def _by_pillow(path: Path) -> np.ndarray:
+    """A quarter of the size, as chestfed reads it."""
+    with Image.open(BytesIO(get_frame(pydicom.dcmread(path).PixelData, 0, number_of_frames=1))) as image:
+        setattr(image, "reduce", 2)  # noqa: B010 a property, which its type hides
+        return np.asarray(image)
 
 
 def _chestfed(path: Path) -> Callable[[], object]:
@@ -73,7 +98,7 @@ def _ways(path: Path) -> dict[str, Callable[[], object]]:
     return {
         "chestfed: decode, digest, area": _chestfed(path),
         "Pillow's decoding alone": lambda: np.asarray(Image.open(path)),
-        "OpenCV, bilinear": lambda: cv2.resize(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE), (320, 320)),
+        f"OpenCV{', at a quarter' * (path.suffix == '.jpg')}, area": partial(_by_opencv, path),
         "LibAUC's steps, not augmented": partial(_as_libauc, path),
     }
 
@@ -86,12 +111,13 @@ def _as_libauc(path: Path) -> np.ndarray:
     return values.transpose(2, 0, 1).astype(np.float32)
 
 
-def _plugin(path: Path) -> np.ndarray:
-    return pydicom.dcmread(path).pixel_array
+def _by_opencv(path: Path) -> np.ndarray:
+    flags = cv2.IMREAD_REDUCED_GRAYSCALE_4 if path.suffix == ".jpg" else cv2.IMREAD_UNCHANGED
+    return cv2.resize(cv2.imread(str(path), flags), (320, 320), interpolation=cv2.INTER_AREA)
 
 
 def write_dicom(path: Path, stored: np.ndarray, syntax: str) -> None:
-    """A gray film of 12 bits, compressed without loss."""
+    """A gray film of 12 bits, compressed without loss, or not at all."""
     dataset = Dataset()
     dataset.file_meta = FileMetaDataset()
     dataset.file_meta.TransferSyntaxUID = ExplicitVRLittleEndian
@@ -102,8 +128,28 @@ def write_dicom(path: Path, stored: np.ndarray, syntax: str) -> None:
     dataset.BitsAllocated, dataset.BitsStored, dataset.HighBit, dataset.PixelRepresentation = 16, 12, 11, 0
     dataset.WindowCenter, dataset.WindowWidth = "2048", "4096"
     dataset.PixelData = stored.tobytes()
-    dataset.compress(syntax, encoding_plugin="pylibjpeg")
+    if syntax in ENCODERS:
+        dataset.PixelData = encapsulate([ENCODERS[syntax](stored)])
+        dataset.file_meta.TransferSyntaxUID = syntax
+    elif syntax != ExplicitVRLittleEndian:
+        dataset.compress(syntax, encoding_plugin="pylibjpeg")
     dataset.save_as(path, enforce_file_format=True)
+
+
+#: Transfer syntax, and what else reads it.
+SYNTAXES: dict[str, tuple[str, dict[str, Callable[[Path], np.ndarray]]]] = {
+    "uncompressed": (ExplicitVRLittleEndian, {"pydicom": _by_pydicom}),
+    "RLE": (RLELossless, {"pydicom": _by_pydicom}),
+    "JPEG-LS": (JPEGLSLossless, {"CharLS of imagecodecs": partial(_by_imagecodecs, imagecodecs.jpegls_decode)}),
+    "JPEG Lossless": (
+        JPEGLosslessSV1,
+        {
+            "libjpeg-turbo of imagecodecs": partial(_by_imagecodecs, imagecodecs.jpeg8_decode),
+            "liblj92 of imagecodecs": partial(_by_imagecodecs, imagecodecs.ljpeg_decode),
+        },
+    ),
+    "JPEG 2000": (JPEG2000Lossless, {"Pillow at a quarter": _by_pillow}),
+}
 
 
 def measure_processes(film_: Path) -> dict[str, Any]:

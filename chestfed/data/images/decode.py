@@ -28,10 +28,12 @@ from chestfed.core.processes.workers import limit_time
 from chestfed.data.images.decoding.compressed import (
     MAX_BYTES,
     MAX_PIXELS,
+    PLAIN_CHUNKS,
     PNG,
     check_png,
     check_size,
     decode_jpeg,
+    decode_plain_png,
     jpeg_digest,
     read_size,
     refuse_scan_bomb,
@@ -166,19 +168,18 @@ def _read_picture(path: Path, least: int | None) -> Decoded:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of bombs, which are refused here, and of damaged EXIF data
             stored = path.read_bytes()
-            if stored.startswith(PNG):
-                check_png(stored)
+            chunks = check_png(stored) if stored.startswith(PNG) else None
             with Image.open(BytesIO(stored), formats=("JPEG", "PNG")) as image:
                 check_size(image.width, image.height)
                 if (frames := getattr(image, "n_frames", 1)) != 1:
                     raise ImageError(
                         f"animated PNG or MPO of {frames} images: one radiograph expected", kind="several images"
                     )
-                return (
-                    _read_jpeg(stored, image, least)
-                    if isinstance(image, JpegImageFile)
-                    else Decoded(*_read_values(image))
-                )
+                if isinstance(image, JpegImageFile):
+                    return _read_jpeg(stored, image, least)
+                plain = chunks is not None and chunks <= PLAIN_CHUNKS and image.tile[0].args in ("L", "I;16B")
+                pixels = decode_plain_png(stored) if plain else None
+                return Decoded(*_read_values(image)) if pixels is None else Decoded(pixels, pixels.shape)
     except ImageError:
         raise
     except Image.UnidentifiedImageError:

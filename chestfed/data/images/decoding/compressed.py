@@ -30,6 +30,10 @@ MAX_SCANS: Final = 64
 MAX_SCANNED_PIXELS: Final = 10 * MAX_PIXELS
 
 PNG: Final = b"\x89PNG\r\n\x1a\n"
+#: Chunks that neither turn nor change the pixels of a PNG.
+PLAIN_CHUNKS: Final = frozenset(
+    (b"IHDR", b"IDAT", b"IEND", b"pHYs", b"gAMA", b"cHRM", b"sRGB", b"sBIT", b"tIME", b"bKGD")
+)
 _SOI: Final = b"\xff\xd8"
 _EOI: Final = b"\xff\xd9"
 _TAIL: Final = 4096  #: bytes: padding, or what a device may have put behind
@@ -64,14 +68,14 @@ def check_size(width: int, height: int) -> None:
         raise ImageError(f"{width}x{height} pixels: too small for a radiograph", kind="too small")
 
 
-def check_png(stored: bytes) -> None:
-    """Refuse a PNG with a missing chunk or a wrong checksum: Pillow decodes it unchecked.
+def check_png(stored: bytes) -> set[bytes]:
+    """Refuse a PNG with a missing chunk or a wrong checksum: Pillow decodes it unchecked; returns the kinds of chunks.
 
     A flipped bit of the compressed pixels changes most of those behind it.
 
     Raises `ImageError` if it is damaged.
     """
-    place, kind = len(PNG), b""
+    place, kind, kinds = len(PNG), b"", set[bytes]()
     with memoryview(stored) as view:
         while kind != b"IEND":
             length, kind = int.from_bytes(view[place : place + 4]), bytes(view[place + 4 : place + 8])
@@ -81,6 +85,22 @@ def check_png(stored: bytes) -> None:
             if zlib.crc32(view[place + 4 : end]) != int.from_bytes(view[end : end + 4]):
                 raise ImageError("damaged PNG: a part of it does not fit its checksum", kind="damaged")
             place = end + 4
+            kinds.add(kind)
+    return kinds
+
+
+def decode_plain_png(stored: bytes) -> np.ndarray | None:
+    """The values uint8 or uint16 `[h, w]` of a gray PNG of `PLAIN_CHUNKS` alone; Pillow would copy them several times.
+
+    None if it is damaged: Pillow may read it all the same, or say why not.
+    """
+    from imagecodecs import PngError, png_decode
+
+    try:
+        values, _ = capture_stderr(lambda: np.asarray(png_decode(stored)))  # of its warnings
+    except PngError:
+        return None
+    return values
 
 
 def read_size(stream: bytes) -> tuple[int, int, int] | None:
