@@ -41,11 +41,15 @@ def make_gray(
     """
     bits, signed = int(dataset.BitsStored), bool(dataset.PixelRepresentation)
     lowest = -(1 << bits - 1) if signed else 0
-    first, last = min(lowest, int(stored.min())), max(lowest + (1 << bits) - 1, int(stored.max()))
-    codes = np.arange(first, last + 1)
-    counts = (
-        count_levels(stored, first, len(codes)) if shutter is None else _count_inside(stored, first, codes, shutter)
-    )
+    first, size = lowest, 1 << bits
+    counts = count_levels(stored, first, size)
+    if counts.sum() < stored.size:  # some are beyond the bits that the file states
+        first = min(lowest, int(stored.min()))
+        size = max(lowest + (1 << bits) - 1, int(stored.max())) + 1 - first
+        counts = count_levels(stored, first, size)
+    codes = np.arange(first, first + size)
+    if shutter is not None:
+        counts = count_levels(stored[shutter][None], first, size)
     padding = _find_padding(codes, dataset)
     if padding[counts > 0].all():
         padding[:] = False
@@ -67,10 +71,6 @@ def make_gray(
     table[padding] = 0
     gray = map_levels(stored, first, table)
     return (gray if shutter is None else np.where(shutter, gray, np.uint8(0))), window
-
-
-def _count_inside(stored: np.ndarray, first: int, codes: np.ndarray, shutter: np.ndarray) -> np.ndarray:
-    return count_levels(stored[shutter][None], first, len(codes))
 
 
 def _rescale(codes: np.ndarray, dataset: Dataset) -> np.ndarray:

@@ -147,15 +147,15 @@ def _center(values: np.ndarray, scale: int) -> np.ndarray:
 def _read_pixels(dataset: Dataset) -> np.ndarray:
     """Stored values `[h, w]`, or uint8 `[h, w, 3]` of a color file."""
     from pydicom.pixels import pixel_array
-    from pydicom.uid import RLELossless
+    from pydicom.uid import DeflatedExplicitVRLittleEndian, ExplicitVRLittleEndian, ImplicitVRLittleEndian, RLELossless
 
-    gray = str(dataset.PhotometricInterpretation) in _GRAY
-    run_length = gray and _read_syntax(dataset) == RLELossless
+    gray, whole_bytes = str(dataset.PhotometricInterpretation) in _GRAY, dataset.BitsAllocated in (8, 16)
+    plain = RLELossless, ExplicitVRLittleEndian, ImplicitVRLittleEndian, DeflatedExplicitVRLittleEndian
     pixels: np.ndarray
     if _read_syntax(dataset) in _DEEP_JPEG:
         pixels = _read_deep_jpeg(dataset)
-    elif run_length:
-        pixels = _run_length(dataset)
+    elif gray and whole_bytes and _read_syntax(dataset) in plain:
+        pixels = _read_buffer(dataset)
     else:
         pixels = pixel_array(dataset)
     del dataset.PixelData  # as large as the pixels
@@ -202,8 +202,8 @@ def _clear_unused_bits(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
     return (stored << unused) >> unused if unused else stored
 
 
-def _run_length(dataset: Dataset) -> np.ndarray:
-    """Decode RLE as `dataset.pixel_array` does, in half of its time: pydicom would copy the decoded picture twice."""
+def _read_buffer(dataset: Dataset) -> np.ndarray:
+    """RLE or uncompressed values as `dataset.pixel_array` has them: pydicom would copy them twice."""
     from pydicom.pixels import get_decoder
 
     decoder = get_decoder(_read_syntax(dataset))
