@@ -57,7 +57,7 @@ def choose_left_out(
     with it.
     """
     dropped = {key for key, policy in rows.model_dump().items() if policy == "drop"}
-    pairs = list(zip(raw["file"], raw["row"].tolist(), strict=True))
+    pairs = list(zip(raw["file"].tolist(), raw["row"].tolist(), strict=True))
     repeated = _find_agreeing(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
     fresh = {pair for pair, again in zip(pairs, repeated, strict=True) if not again}  # a row may have several images
     gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}

@@ -149,7 +149,9 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
     absent = np.zeros(len(raw), dtype=bool)
     if config.rows.missing_image == "drop" and source.has_images:
         folders = Folders(source.root)
-        absent = np.array([isinstance(name, str) and not folders.holds(name) for name in raw["image"]], dtype=bool)
+        absent = np.array(
+            [isinstance(name, str) and not folders.holds(name) for name in raw["image"].tolist()], dtype=bool
+        )
     row_problems, _ = _check(raw, config, source)
     later = set(map(id, row_problems))
     out, remaining, counts = choose_left_out(
