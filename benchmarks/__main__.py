@@ -22,6 +22,7 @@ from benchmarks.speed_parts.machine import processor
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "prepare": prepare.measure,
     "dicom": prepare.measure_dicom,
+    "processes": prepare.measure_site,
     "loader": training.measure_loader,
     "step": training.measure_step,
     "updates": updates.measure,

@@ -54,9 +54,14 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
     number = len(unique)
     every = np.ascontiguousarray(unique.swapaxes(0, 1)).reshape(-1, unique.shape[2])
     words = every.view(np.uint64)
+    halves = np.ascontiguousarray(words[:, :2])  # in which nearly all candidates differ enough
     for left, right in _list_candidates(every):
-        useful = ((left < number) | (right < number)) & (left % number != right % number)
+        useful = np.flatnonzero((left < number) | (right < number))
         one, other = left[useful], right[useful]
+        possible = np.bitwise_count(halves[one] ^ halves[other]).sum(axis=1, dtype=np.uint8) <= limit
+        one, other = one[possible], other[possible]
+        several = one % number != other % number
+        one, other = one[several], other[several]
         apart = np.bitwise_count(words[one] ^ words[other]).sum(axis=1, dtype=np.int64)
         near = apart <= limit
         pairs.append(np.sort(np.stack([first[one[near] % number], first[other[near] % number]], axis=1), axis=1))
@@ -75,12 +80,12 @@ def _list_candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarra
     for band in bands.T:
         by_code = np.argsort(band, kind="stable")
         codes = band[by_code].astype(np.int64)
-        places = np.arange(len(codes))
-        yield from _list_ranges(by_code, places, places + 1, np.searchsorted(codes, codes, side="right"))
+        places, begins = np.arange(len(codes)), np.searchsorted(codes, np.arange((1 << 16) + 1))
+        yield from _list_ranges(by_code, places, places + 1, begins[codes + 1])
         for bit in range(16):
             low = np.flatnonzero(codes & (1 << bit) == 0)
             other = codes[low] | (1 << bit)
-            yield from _list_ranges(by_code, low, np.searchsorted(codes, other), np.searchsorted(codes, other, "right"))
+            yield from _list_ranges(by_code, low, begins[other], begins[other + 1])
 
 
 def _list_ranges(
