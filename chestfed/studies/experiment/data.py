@@ -73,7 +73,7 @@ class SiteSkew(Skew):
 class SiteEntry(StrictModel):
     """One site of the study, in the order of addition; the first is the target."""
 
-    config: str = Field(description="the site's YAML, relative to this file")
+    config: str = Field(description="the site's YAML, relative to this file, or the name of a site")
     root: str | None = Field(None, description="folder of the site's files; null: as in its YAML")
     clients: int = Field(1, ge=1, le=MOST_CLIENTS, description="divide the training patients among this many clients")
     cut: Literal["alike", "unlike"] = Field(

@@ -11,6 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from chestfed.core.bundled import list_sites
 from chestfed.core.config import Document, check_document, expand_path, keep_last, names_file
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
@@ -264,12 +265,17 @@ def _read_option_files(document: Document) -> None:
 
 
 def _locate_sites(document: Document) -> None:
-    """A site's YAML lies where the file says that names it, be it one that the pipeline extends."""
-    sites = document.data.get("sites")
+    """A site's YAML lies where the file says that names it, be it one that the pipeline extends; or it has a name."""
+    sites, known = document.data.get("sites"), dict[str, Path]()
     for number, entry in enumerate(sites if isinstance(sites, list) else ()):
-        folder = document.folder(("sites", number, "config"))
-        if folder != document.path.parent and isinstance(entry, dict) and isinstance(entry.get("config"), str):
-            entry["config"] = str(folder.absolute() / entry["config"])
+        if not isinstance(entry, dict) or not isinstance(entry.get("config"), str):
+            continue
+        folder, config = document.folder(("sites", number, "config")), entry["config"]
+        if Path(config).suffix == "" and not (folder / config).exists():
+            known = known or list_sites()
+            entry["config"] = str(known[config].absolute()) if config in known else config
+        elif folder != document.path.parent:
+            entry["config"] = str(folder.absolute() / config)
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:
