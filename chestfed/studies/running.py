@@ -257,5 +257,5 @@ def _name_entry(entry: SiteEntry) -> str:
 
 def _name_rows(pipeline: Pipeline) -> str:
     """The rows of a variant: those that differ in method or seed alone have the same."""
-    limited = any(entry.training_images or entry.positives for entry in pipeline.sites)  # drawn by the seed
-    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.split, pipeline.seed if limited else None))
+    drawn = any(entry.training_images or entry.positives for entry in pipeline.sites) or pipeline.quick  # by the seed
+    return repr((pipeline.sites, pipeline.k, pipeline.held_out, pipeline.split, pipeline.seed if drawn else None))

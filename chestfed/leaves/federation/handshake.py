@@ -146,6 +146,7 @@ def refuse_what_cannot_be_spread(pipeline: Pipeline) -> None:
         and "images stay at their hospitals, so they are not compared "
         "them; `chestfed key --common` counts the patients that two of them share",
         "engine": pipeline.engine is not None and "leave it out, the hospitals compute",
+        "quick": pipeline.quick and "patients are dropped in one process",
         "runtime.dtype": pipeline.runtime.dtype != "float32" and "models travel as float32",
         "algorithm": settings.spec.pooled and f"{settings.spec.name} holds all images in one place",
         "objective": settings.objective_spec.kind == "server-weighted" and "its server looks at images",

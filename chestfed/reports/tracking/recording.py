@@ -26,6 +26,7 @@ from chestfed.results.tables.answer import answer_study, list_metrics
 from chestfed.results.tables.frames import TABLES, Results, Row, read_row
 from chestfed.results.tables.grid import markdown
 from chestfed.results.tables.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
+from chestfed.results.tables.sentences import describe_quick
 from chestfed.results.tables.views import describe_aucs, make_auc_grid
 from chestfed.studies.training.identity import software_versions
 from chestfed.studies.training.loop import History
@@ -67,7 +68,8 @@ class MlflowRecord(Reporter):
             return
         settings, identity = study.pipeline.federated, study.identity
         split = f" split {study.pipeline.split}" if study.pipeline.split else ""
-        label = f"{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}{split}"
+        quick = "quick, " if study.pipeline.quick else ""
+        label = f"{quick}{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}{split}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
         self._parent = self._open_run(
             study.folder, str(self._identify()), f"{_name_prefix(study.origin)}{label}: {study.name}", tags
@@ -246,6 +248,7 @@ class MlflowRecord(Reporter):
         return {
             **study.origin.tags(),
             "kind": kind,
+            **({"quick": "true"} if study.pipeline.quick else {}),
             "pipeline": study.name,
             "algorithm": study.pipeline.federated.algorithm.name,
             "seed": str(study.pipeline.seed),
@@ -262,7 +265,8 @@ def _describe(results: Results, answer: str = "") -> str:
     """A description in Markdown: the answer, the AUCs of each K, and the meaning of the numbers."""
     warning = f"**{results.origin.sentence}**" if results.origin.any_synthetic else ""
     aucs = "\n".join(markdown(make_auc_grid(results), ("added",), below=" {}"))
-    return "\n\n".join(part for part in (warning, answer, aucs, f"{results.title}. {describe_aucs(results)}") if part)
+    parts = (warning, describe_quick(results), answer, aucs, f"{results.title}. {describe_aucs(results)}")
+    return "\n\n".join(part for part in parts if part)
 
 
 def _name_prefix(origin: Origin) -> str:

@@ -386,6 +386,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
+        "quick": bool(first.configuration.get("quick")),
         "adds_hospitals": first.settings.adds_hospitals,
         "held_out": bool(first.configuration.get("held_out")),
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),

@@ -278,6 +278,7 @@ class About(TypedDict, total=False):
     patients: int
     where: str
     target: str  #: empty: not one hospital
+    quick: bool
     adds_hospitals: bool
     held_out: bool
     batch_norm: Statistics | None

@@ -28,6 +28,11 @@ OVER_SPLITS: Final = (
     "Bengio's correction for splits that train on each other's test patients"
 )
 HOLM: Final = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
+#: Stands before the answer of a quick study.
+QUICK: Final = (
+    "QUICK: small images and network, few images and steps, one seed. It shows that everything runs and that something "
+    "is learned; run it without --quick for figures."
+)
 #: The AUC of a score without information.
 _CHANCE: Final = 0.5
 
@@ -60,6 +65,11 @@ def list_compared(results: Results, view: str) -> list[str]:
     """The models that are compared with the first at some hospital, in their order."""
     compared = set(results.gains(view)["model"])
     return [model for model in results.view(view)["model"].unique() if model in compared]
+
+
+def describe_quick(results: Results) -> str:
+    """Say that a study was a quick one; empty if it was not."""
+    return QUICK if results.about.get("quick") else ""
 
 
 def describe_chance(results: Results) -> str:

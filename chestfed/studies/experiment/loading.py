@@ -19,6 +19,7 @@ from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.studies.designs.design import list_keys
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.pipeline import count_clients
+from chestfed.studies.experiment.quick import shorten
 from chestfed.studies.experiment.stage_2 import complete_entry, get_part_name, idle_keys
 
 
@@ -37,6 +38,7 @@ def load_pipeline(
 
 def check_pipeline(document: Document) -> PipelineFile:
     """The merged data of a pipeline as its model; raises as `load_pipeline`."""
+    shorten(document)
     complete_methods(document)
     complete_design(document)
     return check_document(document, PipelineFile)

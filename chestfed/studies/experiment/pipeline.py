@@ -246,6 +246,12 @@ class Conditions(StrictModel):
         "tested, validate and train; the first floor(1 / test_fraction) splits test no patient twice",
     )
 
+    quick: Annotated[bool, AddedLater()] = Field(
+        False,
+        description="a study of minutes, as `--quick`: small images and network, at most 400 training images a client, "
+        "few steps, the ends of k and windows, one seed; it says so wherever it is shown",
+    )
+
     @field_validator("diseases")
     @classmethod
     def _names_each_disease_once(cls, value: list[str]) -> list[str]:

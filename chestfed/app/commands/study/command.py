@@ -81,6 +81,15 @@ OnCluster = Annotated[
         "--jobs run at a time.",
     ),
 ]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        rich_help_panel="Change the experiment",
+        help="A study of minutes that still learns: small images and network, at most 400 training images a client, "
+        "few steps, one seed, the smallest and the largest K. Same as --set quick=true.",
+    ),
+]
 Strict = Annotated[
     bool,
     typer.Option(
@@ -110,6 +119,7 @@ def study(
     splits: Splits = None,
     jobs: Jobs = 1,
     cluster: OnCluster = None,
+    quick: Quick = False,
     strict: Strict = False,
     verbose: options.Verbose = False,
 ) -> None:
@@ -126,7 +136,7 @@ def study(
         chestfed study --seeds 5 --dry-run
     """
     keys: dict[str, object] = {"selected": options.select_methods(methods), "seed": seed, "seeds": _seeds(seeds, seed)}
-    keys |= {"splits": splits}
+    keys |= {"splits": splits, "quick": "true" if quick else None}
     keys |= {"k": None if k is None else f"[{k}]", "runtime.device": device}
     overrides = options.join_overrides(set_, keys)
     with options.quick_imports():

@@ -16,7 +16,7 @@ from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, Est
 from chestfed.results.tables.frames import Results, get_interval, group_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
-from chestfed.results.tables.sentences import describe_chance
+from chestfed.results.tables.sentences import describe_chance, describe_quick
 from chestfed.results.tables.settings import state_settings
 from chestfed.results.tables.views import list_left_out, list_out_of_mean, list_without_mean
 
@@ -29,6 +29,7 @@ def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     """All but the last line, which is the answer again; `repeat` is the command that trains the advised seeds."""
     mark = results.origin.mark.rstrip(": ")
     parts: list[Any] = [Text(mark)] if mark else []
+    parts += [Text(text, "yellow")] if (text := describe_quick(results)) else []
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
     texts = [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]

@@ -28,6 +28,7 @@ from chestfed.learning.models import FeatureOptions
 from chestfed.results.evaluation.protocols import list_views
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
+from chestfed.studies.experiment.quick import IMAGES as QUICK_IMAGES
 from chestfed.studies.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
 from chestfed.studies.training.data.features import open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
@@ -146,7 +147,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
     study: list[StudySite] = []
     for place, site in enumerate(sites):
-        site = _change_rows(site, pipeline.training_seed, site.clients[0] if place == 0 else "")
+        site = _change_rows(site, pipeline, pipeline.training_seed, site.clients[0] if place == 0 else "")
         if site.name not in joins:
             site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
         has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
@@ -205,7 +206,7 @@ def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
         )
 
 
-def _change_rows(site: StudySite, seed: int, target: str = "") -> StudySite:
+def _change_rows(site: StudySite, pipeline: Pipeline, seed: int, target: str = "") -> StudySite:
     """The site with the share of positives, the negative control and the number of images that its entry asks for.
 
     `target` is the client that alone has so many images, if the site has several.
@@ -213,7 +214,10 @@ def _change_rows(site: StudySite, seed: int, target: str = "") -> StudySite:
     site = thin_positives(site, seed)
     site = permute_labels(site) if site.entry.control == "labels_permuted" else site
     images = site.entry.training_images
-    if images is None:
+    for client in site.clients if pipeline.quick else ():
+        if len(site.find(TRAIN, client)) > QUICK_IMAGES:
+            site = limit_training(site, QUICK_IMAGES, seed, client if len(site.clients) > 1 else "")
+    if images is None or (pipeline.quick and images >= QUICK_IMAGES):
         return site
     site = limit_training(site, images, seed, target if len(site.clients) > 1 else "")
     if not all(len(site.find(TRAIN, name)) for name in site.clients):
@@ -227,7 +231,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     assert pipeline.held_out is not None
     name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held = next(site for site in sites if site.name == name)
-    others = [_change_rows(site, pipeline.seed) for site in sites if site is not held]
+    others = [_change_rows(site, pipeline, pipeline.seed) for site in sites if site is not held]
     split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
     frame = held.table.frame
     rows = np.ones(len(frame), bool)

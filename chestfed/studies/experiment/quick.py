@@ -1,0 +1,142 @@
+"""A quick study: the same pipeline with less of everything, which takes minutes and still learns.
+
+It is made of the plain data of a pipeline before they are checked. What the command line sets by itself stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from chestfed.core.config import Document
+from chestfed.studies.experiment.stage_2 import get_part_name
+
+#: Training images of a client, of whole patients.
+IMAGES: Final = 400
+#: Ends the title of tables, page and records.
+TITLE: Final = " (quick)"
+_SIZE, _EPOCHS, _WINDOW, _STAGES, _STAGE_STEPS, _BATCH = 64, 20, 16, 2, 100, 32
+#: In place of the larger networks that are built in.
+_NETWORK: Final = {"name": "small", "init_features": 8, "growth_rate": 8, "blocks": [1, 2, 3, 3]}
+_LARGE: Final = ("densenet121", "densenet161", "resnet20", "efficientnet-lite")
+#: Step size of stage 1 for the small network from random weights.
+_LR: Final = 1.0e-2
+#: Later than the last round.
+_NEVER: Final = 1_000_000
+
+
+def shorten(document: Document) -> None:
+    """Let a pipeline with `quick: true` have small images, a small network, one seed and split, few steps, and the
+    ends of K, windows and counts; no alternatives, no published figures. Values that cannot be read are left to the
+    check.
+    """
+    data = document.data
+    if data.get("quick") is not True:
+        return
+    given = _Given(document)
+    if isinstance(title := data.get("title"), str) and not title.endswith(TITLE):
+        data["title"] = title + TITLE
+    given.put({"seeds": 1, "splits": 1, "alternatives": None, "published": None})
+    given.change(data, "k", _ends)
+    if data.get("k") is None and data.get("sites") and not data.get("held_out"):
+        total = sum(entry.get("clients", 1) for entry in data["sites"] if isinstance(entry, dict))
+        given.put({"k": sorted({1, total})})
+    _shorten_network(given)
+    _shorten_steps(given)
+
+
+class _Given:
+    """A pipeline's data, of which only what no `--set` gives is changed."""
+
+    def __init__(self, document: Document) -> None:
+        self.document, self.data = document, document.data
+
+    def section(self, key: str) -> dict[str, Any]:
+        """A section as plain data; a new one if there is none."""
+        value = self.data.get(key)
+        if value is None:
+            value = self.data[key] = {}
+        return value if isinstance(value, dict) else {}
+
+    def is_set(self, *location: str | int) -> bool:
+        """Whether the command line gives this key."""
+        return self.document.place(location).startswith("--set ")
+
+    def put(self, values: dict[str, Any], *parents: str | int, within: dict[str, Any] | None = None) -> None:
+        """Give keys these values."""
+        target = self.data if within is None else within
+        for key, value in values.items():
+            if not self.is_set(*parents, key):
+                target[key] = value
+
+    def change(self, target: dict[str, Any], key: str, change: Callable[[Any], Any], *parents: str | int) -> None:
+        """Change the value of a key that is there."""
+        if key in target and not self.is_set(*parents, key):
+            target[key] = change(target[key])
+
+
+def _shorten_network(given: _Given) -> None:
+    """Small images and a small network; one on frozen features is fast and keeps both."""
+    name = get_part_name(given.data.get("model", "small"))
+    if name != "features":
+        size = given.section("preprocess")
+        size.setdefault("size", _SIZE)
+        given.change(size, "size", _at_most(_SIZE), "preprocess")
+    large = isinstance(name, str) and name.startswith(_LARGE) and not given.is_set("model")
+    if large:
+        norm = given.data["model"].get("norm") if isinstance(given.data["model"], dict) else None
+        given.data["model"] = {**_NETWORK, "norm": norm or "auto"}
+    pretrain = given.section("pretrain")
+    pretrain.setdefault("epochs", _EPOCHS)
+    if isinstance(given.data.get("collection"), dict):
+        given.change(pretrain, "epochs", _at_most(1), "pretrain")
+    else:
+        given.change(pretrain, "epochs", lambda epochs: _EPOCHS if epochs else epochs, "pretrain")
+    if large and pretrain["epochs"]:
+        given.put({"lr": _LR, "schedule": "cosine"}, "pretrain", within=pretrain)
+
+
+def _shorten_steps(given: _Given) -> None:
+    """Few steps of stage 2 and one evaluation, after the last round."""
+    federated, data = given.section("federated"), given.data
+    for key, default in (("stages", _STAGES), ("stage_steps", _STAGE_STEPS)):
+        federated.setdefault(key, default)
+    sections: list[tuple[tuple[str | int, ...], Any]] = [(("federated",), federated)]
+    methods = data.get("methods")
+    entries = methods if isinstance(methods, list) else []
+    sections += [(("methods", index), entry) for index, entry in enumerate(entries)]
+    for place, section in sections:
+        if not isinstance(section, dict):
+            continue
+        if "total_steps" in section and not given.is_set(*place, "total_steps"):
+            del section["total_steps"]
+        limits = {"window": _WINDOW, "stages": _STAGES, "stage_steps": _STAGE_STEPS, "batch_size": _BATCH}
+        for key, most in limits.items():
+            given.change(section, key, _at_most(most), *place)
+    if "total_steps" in federated and not given.is_set("federated", "stages"):
+        del federated["stages"]
+    pretrain = given.section("pretrain")
+    pretrain.setdefault("batch_size", _BATCH)
+    given.change(pretrain, "batch_size", lambda size: size if size == _BATCH // 2 else _BATCH, "pretrain")
+    given.change(data, "windows", lambda windows: _ends(_cut(windows, _STAGE_STEPS // 4)))
+    evaluation = given.section("evaluation")
+    if not given.is_set("evaluation", "every_steps"):
+        evaluation.pop("every_steps", None)
+        given.put({"every": _NEVER}, "evaluation", within=evaluation)
+    given.put({"compare_outputs": False}, "evaluation", within=evaluation)
+    if isinstance(counts := data.get("target_images"), dict):
+        given.change(counts, "counts", _ends, "target_images")
+
+
+def _at_most(most: int) -> Callable[[Any], Any]:
+    return lambda value: min(value, most) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _cut(values: Any, most: int) -> Any:
+    """Windows that are longer than this are as long; each once."""
+    return list(dict.fromkeys(map(_at_most(most), values))) if isinstance(values, list) else values
+
+
+def _ends(values: Any) -> Any:
+    """The first and the last of a list."""
+    return [values[0], values[-1]] if isinstance(values, list) and len(values) > 2 else values

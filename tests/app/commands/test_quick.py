@@ -1,0 +1,46 @@
+"""`chestfed study --quick`: what it shows says that it is quick, and something is learned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from chestfed.reports.tracking.store import connect, local_store
+from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.sentences import QUICK
+from tests.command_line import call
+
+WORDS = ("study", "digits_ih", "--quick", "--methods", "codasca", "--out", "runs")
+
+
+def test_quick_study_says_so_everywhere(tmp_path: Path) -> None:
+    short = ("--set", "federated.stage_steps=4", "--set", "federated.window=2", "--verbose")
+    called = call(*WORDS, *short, folder=tmp_path)
+    assert called.code == 0, called.err
+    assert QUICK.partition(":")[0] in called.out.split("AUC")[0]
+    assert "(quick)" in called.out
+    (folder,) = (tmp_path / "runs").glob("digits_ih-*")
+    run = RunFolder.open(folder)
+    assert run.configuration["quick"] is True
+    assert run.title.endswith("(quick)")
+    assert call("report", folder, "--out", "page.html", folder=tmp_path).code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert QUICK in page.replace("&#39;", "'")
+    assert "(quick)" in page
+    client = connect(local_store(tmp_path / "runs"))
+    (study,) = client.search_runs(
+        [client.get_experiment_by_name("chestfed").experiment_id], "tags.kind = 'study'", max_results=2
+    )
+    assert study.data.tags["quick"] == "true"
+    assert QUICK in study.data.tags["mlflow.note.content"]
+    listed = json.loads(call("runs", "--json", folder=tmp_path).out)
+    assert "(quick)" in json.dumps(listed)
+
+
+@pytest.mark.slow
+def test_quick_study_learns(tmp_path: Path) -> None:
+    called = call(*WORDS, "--no-tracking", "--json", folder=tmp_path)
+    estimates = json.loads(called.out)["result"]["estimates"]
+    assert max(row["auc"] for row in estimates) > 0.6

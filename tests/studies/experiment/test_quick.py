@@ -1,0 +1,80 @@
+"""`quick: true`: every pipeline becomes a study of few steps, and what the command line sets stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from chestfed.app.commands.options import known_pipelines
+from chestfed.core.bundled import pipeline_file
+from chestfed.core.config import Document
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.methods import PipelineFile
+from chestfed.studies.experiment.quick import IMAGES, shorten
+from chestfed.studies.experiment.resolved import identity
+from tests.cases import each
+
+SAMPLES = pipeline_file("source_addition_samples")
+
+
+@each("name", known_pipelines())
+def test_every_pipeline_has_few_steps(name: str) -> None:
+    file = load_pipeline(pipeline_file(name), ["quick=true"])
+    assert file.quick
+    assert file.title.endswith("(quick)")
+    assert len(file.draws) == 1
+    assert len(file.k) <= 2
+    assert len(file.windows) <= 2
+    for method in file.selected_methods:
+        pipeline = file.resolve(method.name)
+        steps = sum(stage.window * stage.rounds for stage in pipeline.federated.schedule)
+        assert steps <= 250, (method.name, steps)
+        assert pipeline.evaluated_rounds == (pipeline.federated.rounds,)
+        assert pipeline.pretrain.steps(IMAGES) <= 500
+        assert not pipeline.model.name.startswith("densenet")
+        assert pipeline.preprocess.size <= 64 or pipeline.model.name == "features"
+
+
+def test_identity_is_its_own() -> None:
+    plain, quick = (load_pipeline(SAMPLES, overrides).resolve() for overrides in ([], ["quick=true"]))
+    assert "quick" not in identity(plain)
+    assert identity(quick)["quick"] is True
+    small = plain.model_copy(update={"quick": True})  # a pipeline that has little of everything already
+    assert identity(small) != identity(plain)
+
+
+def test_what_the_command_line_sets_stays() -> None:
+    overrides = ["quick=true", "preprocess.size=96", "federated.stage_steps=200", "k=[1,2,3]", "seeds=2"]
+    file = load_pipeline(SAMPLES, overrides)
+    pipeline = file.resolve()
+    assert (pipeline.preprocess.size, pipeline.federated.stage_steps, pipeline.k) == (96, 200, [1, 2, 3])
+    assert len(file.draws) == 2
+    assert pipeline.pretrain.epochs == 20
+
+
+def test_own_network_is_kept(tmp_path: Path) -> None:
+    text = {"extends": "source_addition_samples", "quick": True, "model": "mylab.networks:Big"}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump(text))
+    document = Document(tmp_path / "p.yaml", PipelineFile.short_forms)
+    shorten(document)
+    assert document.data["model"] == {"name": "mylab.networks:Big"} or document.data["model"] == "mylab.networks:Big"
+
+
+def test_shortened_twice_is_the_same() -> None:
+    document = Document(SAMPLES, PipelineFile.short_forms)
+    document.override("quick=true")
+    shorten(document)
+    once = yaml.safe_dump(document.data)
+    shorten(document)
+    assert yaml.safe_dump(document.data) == once
+
+
+@pytest.mark.parametrize("value", [{"sites": 3}, {"federated": []}, {"pretrain": "x"}, {"windows": "a"}, {"k": "all"}])
+def test_unreadable_values_are_left_to_the_check(value: dict[str, object]) -> None:
+    document = Document(SAMPLES, PipelineFile.short_forms)
+    document.data |= {"quick": True, **value}
+    shorten(document)
+    for key, given in value.items():
+        assert document.data[key] == given
