@@ -44,6 +44,7 @@ def evaluate(
     cache: str | Path = "auto",
     resamples: int = 2000,
     interval: MethodName = DEFAULT,
+    thresholds: float | Mapping[str, float] | None = None,
 ) -> Evaluation:
     """Score a model on a site; what `chestfed evaluate` writes goes to `out`, or to a folder in `runs/evaluations`.
 
@@ -61,6 +62,9 @@ def evaluate(
         ImageNet's, as under `input` in docs/evaluation.md.
     output_type, model_config
         logits (default), probabilities or scores; the description of a file, see docs/evaluation.md.
+    thresholds
+        Probability from which an image is called positive, for all diseases or by disease: gives `decisions`, the
+        confusion matrix and the decision curve.
     batch_norm
         own: statistics of the site's training images; stored: the model's. Default: as the model's study did.
 
@@ -81,6 +85,9 @@ def evaluate(
     reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
     opened = _open_site(site, data, cache, out)
     settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
+    if thresholds is not None:
+        named = thresholds.items() if isinstance(thresholds, Mapping) else [("", thresholds)]
+        settings["thresholds"] = [f"{name}={value}".removeprefix("=") for name, value in named]
     done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
     write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done

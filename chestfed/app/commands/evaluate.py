@@ -110,6 +110,7 @@ def evaluate(
     model_config: ModelConfig = None,
     network: Network = None,
     input_size: InputSize = None,
+    threshold: options.Thresholds = None,
     interval: options.Interval = None,
     resamples: options.Resamples = 2000,
     batch_norm: BatchNorm = None,
@@ -147,7 +148,7 @@ def evaluate(
     scorer = _open_scorer(model, declared, machine, tracking_uri)
     table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or DEFAULT, resamples), "batch_size": batch_size}
-    settings |= {"skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
+    settings |= {"thresholds": threshold or (), "skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
     check_folder(out or RUNS / "evaluations", "--out")
     with Bars(console) as bars:
         settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
@@ -170,7 +171,8 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
 
     write(done, folder)
     console.print(render(done))
-    files = "evaluation.json, metrics.csv, subgroups.csv, reliability.csv, predictions.parquet, methods.md"
+    more = "" if done.decisions is None else "confusion.csv, decision_curve.csv, "
+    files = f"evaluation.json, metrics.csv, subgroups.csv, reliability.csv, {more}predictions.parquet, methods.md"
     say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
     show_answer(console, done.answer, folder=str(folder), **done.numbers)
 

@@ -93,6 +93,15 @@ K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the
 Resamples = Annotated[
     int, typer.Option(min=0, rich_help_panel=RARE, help="Bootstrap resamples for the intervals; 0: no intervals.")
 ]
+Thresholds = Annotated[
+    list[str] | None,
+    optional(
+        "--threshold",
+        metavar="P|DISEASE=P",
+        help="Probability from which an image is called positive, for all diseases or for one: adds the confusion "
+        "matrix, its shares, and the decision curve (net benefit). Repeatable.",
+    ),
+]
 Interval = Annotated[
     MethodName | None,
     optional(

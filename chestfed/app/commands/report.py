@@ -27,6 +27,7 @@ def report(
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/.")
     ] = False,
+    threshold: options.Thresholds = None,
     interval: options.Interval = None,
     pictures: Annotated[
         bool,
@@ -53,7 +54,7 @@ def report(
     folder = run if (run / COMPARISON).is_file() else RunFolder.open(run).path
     page = out or folder / "report.html"
     drawn = page.parent / f"{page.stem}-figures" if figures else None
-    written = write_report(folder, page, drawn, pictures=pictures, interval=interval)
+    written = write_report(folder, page, drawn, pictures=pictures, interval=interval, thresholds=threshold or ())
     console = open_console()
     if drawn is not None:
         say(console, f"{len(written.pictures)} figures, as PNG and SVG, in {drawn}")

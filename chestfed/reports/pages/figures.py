@@ -245,6 +245,19 @@ def calibration(ax: Axes, curves: Sequence[Curve], bins: int) -> None:
     legend(ax)
 
 
+def decision_curve(ax: Axes, rows: pd.DataFrame, label: str, chosen: float) -> None:
+    """Net benefit over thresholds, with its interval; the chosen threshold as a line."""
+    at, benefit = rows["threshold"], rows["net_benefit"]
+    ax.plot(at, rows["net_benefit_all"], color=FAINT, linewidth=0.8, label="call all")
+    ax.axhline(0, color=FAINT, linewidth=0.8, linestyle=":", label="call none")
+    ax.plot(at, benefit, label=label, **line_style(0))
+    ax.fill_between(at, rows["net_benefit_low"], rows["net_benefit_high"], alpha=0.2)
+    ax.axvline(chosen, color=FAINT, linewidth=0.8, linestyle="--", label=f"threshold {chosen:g}")
+    top = max(float(benefit.max()), float(rows["net_benefit_all"].max()), 0.01)
+    ax.set(xlabel="threshold (probability)", ylabel="net benefit", xlim=(0, 1), ylim=(-0.3 * top, 1.2 * top))
+    legend(ax)
+
+
 def rounds(
     ax: Axes,
     lines: Sequence[tuple[int, str, Any, Any]],

@@ -20,6 +20,7 @@ from chestfed.reports.pages.participants import checklists, data_sets, limits, p
 from chestfed.reports.pages.run_figures import (
     draw_curves,
     draw_differences,
+    draw_decisions,
     draw_gains_by_images,
     draw_hospitals,
     draw_page,
@@ -30,12 +31,15 @@ from chestfed.reports.pages.sites_section import drift_table, list_mistakes, sit
 from chestfed.reports.pages.subgroups import ABOUT_GROUPS, make_subgroup_grids
 from chestfed.results.evaluation import metrics
 from chestfed.results.evaluation.calibration import Calibration, calibration
+from chestfed.results.evaluation.decisions import Decisions, decide, read_thresholds
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.results.tables.answer import answer_study, state_gains
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import load_results, read_comparison
+from chestfed.results.tables.decisions import MEANING, make_decision_grid
+from chestfed.results.tables.files import scored_frame
 from chestfed.results.tables.frames import Results, name_run
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 from chestfed.results.tables.run_folder import COMPARISON, MODEL_FILE, RunFolder
@@ -66,6 +70,9 @@ from chestfed.results.tables.views import (
     make_seeds_grid,
 )
 
+#: Caption of the table of decisions.
+_DECISIONS = "Decisions of the largest K. An image is called positive from the threshold on"
+
 
 @dataclass(frozen=True)
 class Report:
@@ -82,11 +89,12 @@ def write_report(
     *,
     pictures: bool = False,
     interval: MethodName | None = None,
+    thresholds: Sequence[str] = (),
 ) -> Report:
     """Make the page of a run folder, or of a comparison's, and write it to `out`; the figures to `figures_folder`.
 
     Images of sites that are not synthetic are shown only if `pictures`. Intervals and tests are the study's own, unless
-    another method is named.
+    another method is named. `thresholds`, such as `0.2` or `edema=0.1`, add decisions of the largest K.
 
     Raises `ChestfedError` if the study is not finished, or its folder is damaged, or a method is named for several
     training seeds.
@@ -97,9 +105,11 @@ def write_report(
                 f"{folder}: several studies: their intervals are of the test over patients and training seeds. Leave "
                 "--interval out, or give one study's folder"
             )
+        if thresholds:
+            raise ConfigError(f"{folder}: several studies have no common threshold. Give one study's folder")
         report = make_page(read_comparison(folder))
     else:
-        report = make_report(RunFolder.open(folder), pictures=pictures, interval=interval)
+        report = make_report(RunFolder.open(folder), pictures=pictures, interval=interval, thresholds=thresholds)
     write_text(out, report.html)
     if figures_folder is not None:
         for picture in report.pictures:
@@ -107,13 +117,17 @@ def write_report(
     return report
 
 
-def make_report(run: RunFolder, *, pictures: bool = False, interval: MethodName | None = None) -> Report:
+def make_report(
+    run: RunFolder, *, pictures: bool = False, interval: MethodName | None = None, thresholds: Sequence[str] = ()
+) -> Report:
     """The page of a finished study."""
     run.check_finished()
-    return make_page(load_results(run, interval), run, pictures=pictures)
+    return make_page(load_results(run, interval), run, pictures=pictures, thresholds=thresholds)
 
 
-def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool = False) -> Report:
+def make_page(
+    results: Results, run: RunFolder | None = None, *, pictures: bool = False, thresholds: Sequence[str] = ()
+) -> Report:
     """The page of one run, or of several: every K, or several algorithms, over training seeds."""
     differences = results.gains("study")
     figures = {"hospitals": draw_hospitals(results)}
@@ -130,6 +144,9 @@ def make_page(results: Results, run: RunFolder | None = None, *, pictures: bool 
         figures |= draw_page(run, results)
         histograms = gray_levels(run)
         values = _describe_run(run, results, histograms, pictures=pictures)
+        decisions = _decide(run, results, thresholds) if thresholds else None
+        values["decisions"] = None if decisions is None else make_decision_grid(decisions, f"{_DECISIONS}. {MEANING}")
+        figures["decisions"] = [] if decisions is None else draw_decisions(run, decisions)
     added = results.view("study", disease="mean")["added"].to_list()[1:] if run is not None else ()
     answer = answer_study(results)
     html = fill(
@@ -316,6 +333,21 @@ def _points_table(run: RunFolder) -> Grid:
     rows += [(name, [cell(point_of(column)) for column in columns]) for name, point_of in points.items()]
     caption = f"AUPRC of K={run.settings.ks[-1]}, and sensitivity / specificity at three thresholds with PPV and NPV"
     return make_grid("points", caption, ("number", *_head(run)), rows)
+
+
+def _decide(run: RunFolder, results: Results, texts: Sequence[str]) -> Decisions:
+    """Decisions of the largest K at these thresholds.
+
+    Raises `ConfigError` if one cannot be read, or the scores stayed at a hospital.
+    """
+    if run.scores_stay:
+        raise ConfigError("--threshold: the scores stayed at the hospital, so nothing is called", kind="no scores")
+    try:
+        given = read_thresholds(texts, run.diseases)
+    except ValueError as error:
+        raise ConfigError(f"--threshold {error}", kind="invalid threshold", option="threshold") from None
+    at = {disease: given.get(disease, 0.5) for disease in run.diseases}
+    return decide(scored_frame(run.predictions(), list(run.diseases)), at, _intervals(run, results))
 
 
 def _training_table(run: RunFolder) -> Grid:

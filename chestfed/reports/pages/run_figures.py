@@ -21,6 +21,7 @@ from chestfed.results.tables.titles import name_model
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from chestfed.results.evaluation.decisions import Decisions
     from chestfed.results.tables.files import Round
     from chestfed.results.tables.run_folder import RunFolder
 
@@ -97,6 +98,22 @@ def calibration_curves(run: RunFolder) -> list[Picture]:
         return ""
 
     return _per_disease(run, "calibration", "Calibration", draw)
+
+
+def draw_decisions(run: RunFolder, decisions: Decisions) -> list[Picture]:
+    """Decision curve of each disease: net benefit of the largest K with its interval, and of calling every image."""
+    pictures = []
+    for disease, rows in decisions.curve.groupby("disease", sort=False):
+        title = format_title(str(disease))
+        with Drawing(run.origin, f"decision-{disease}", title) as drawing:
+            if rows["net_benefit"].isna().all():
+                drawing.nothing("it needs images with the disease and without it")
+            else:
+                figures.decision_curve(drawing.axes, rows, f"K={run.ks[-1]}", decisions.thresholds[str(disease)])
+                better = rows["threshold"][rows["net_benefit"] > rows["net_benefit_all"].clip(lower=0)]
+                drawing.say(f"the model is above both at {len(better)} of {len(rows)} thresholds")
+        pictures.append(drawing.picture(f"Decision curve of {title}"))
+    return pictures
 
 
 def auc_per_round(run: RunFolder) -> list[Picture]:

@@ -23,6 +23,7 @@ from chestfed.data.images.cache import CachedImages, fill_cache
 from chestfed.data.images.database import unpack_keys
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import restore_statistics
+from chestfed.results.evaluation.decisions import Decisions, decide, read_thresholds
 from chestfed.results.evaluation.estimates import auc_per_disease, compute_mean
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.labeled import Scored
@@ -62,6 +63,7 @@ class Evaluation:
     left_out: int
     notes: tuple[str, ...]  #: what a reader has to know beside the numbers
     statistics: ChosenStatistics  #: of batch normalization
+    decisions: Decisions | None = None  #: at the thresholds that were asked for
 
     @property
     def auc(self) -> dict[str, float | None]:
@@ -77,6 +79,7 @@ class Evaluation:
         how = self.summary.intervals
         parts = [self.scorer.digest, self.scorer.output, self.split, self.summary.protocol, how.method]
         parts += [str(how.resamples), *self.summary.diseases]
+        parts += [] if self.decisions is None else [repr(sorted(self.decisions.thresholds.items()))]
         digest = hashlib.blake2b(content + "\0".join(parts).encode(), digest_size=6).hexdigest()
         return f"{self.origin.prefix}{self.site}-{self.split}-{self.summary.protocol}-{digest}"
 
@@ -98,7 +101,8 @@ class Evaluation:
             bounds = {key: None if pd.isna(row[key]) else float(row[key]) for key in ("value", "low", "high")}
             metrics.setdefault(str(row["disease"]), {})[str(row["metric"])] = bounds
         counts = {"images": self.images, "left_out": self.left_out, "patients": self.summary.patients}
-        return {"site": self.site, "split": self.split, "data": str(self.origin), **counts, "metrics": metrics}
+        numbers = {"site": self.site, "split": self.split, "data": str(self.origin), **counts, "metrics": metrics}
+        return numbers | ({} if self.decisions is None else {"decisions": list_rows(self.decisions.confusion)})
 
     def __repr__(self) -> str:
         aucs = ", ".join(f"{name} {'-' if auc is None else format(auc, '.3f')}" for name, auc in self.auc.items())
@@ -123,6 +127,7 @@ def evaluate_model(
     batch_size: int = 64,
     skip_unreadable: bool = False,
     statistics: ChosenStatistics = STORED_STATISTICS,
+    thresholds: Sequence[str] = (),
     check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, int], None] | None = None,
@@ -133,10 +138,14 @@ def evaluate_model(
     and may refuse them; `progress` and `scored` with done and total while they are decoded and scored. If `statistics`
     are from other images than the stored ones, both mean AUCs are noted where they differ.
 
-    Raises `ConfigError` if there is no such protocol, the split has no image under it, or model and site have no
-    disease in common; `SiteError`: all missing and unreadable images in one report, unless `skip_unreadable`;
+    `thresholds`, such as `0.2` or `edema=0.1`, are those of `decisions`.
+
+    Raises `ConfigError` if a threshold cannot be read or the model has no probabilities, there is no such protocol, the
+    split has no image under it, or model and site have no disease in common; `SiteError`: all missing and unreadable
+    images in one report, unless `skip_unreadable`;
     `ChestfedError` if the model fails on the images, or the key of a real site can't be used.
     """
+    at = _read_thresholds(thresholds, scorer)
     key = key_for(public=table.phantoms)
     every = _rows(table, scorer.diseases, split, protocol)
     chosen, images = _readable(every, cache, scorer, split, skip_unreadable, progress)
@@ -153,6 +162,7 @@ def evaluate_model(
     groups, patients = group_columns(first, by_image=by_image), key.name_patients(table.name, first["patient"])
     of_units = Scored(unit.scores[order], unit.labels[order], first["patient"].to_numpy(dtype=str), scorer.diseases)
     summary = _summarize(of_units, groups, table, scorer, protocol, how)
+    decisions = decide(of_units, at, how) if at else None
     means: tuple[str, ...] = ()
     if as_stored is not None:
         stored_scores = units(protocol, as_stored, chosen.labels(), studies).scores[order]
@@ -164,7 +174,7 @@ def evaluate_model(
     out = len(every.frame) - len(frame)
     notes = (*means, *_notes(scorer, table, split, protocol, scores, out))
     about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)
-    return Evaluation(scorer, table.name, table.title, origin, split, *about)
+    return Evaluation(scorer, table.name, table.title, origin, split, *about, decisions)
 
 
 def evaluate_split(
@@ -188,6 +198,24 @@ def evaluate_split(
     statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)
     settings |= {"statistics": statistics, "check": check, "progress": progress}
     return evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
+
+
+def _read_thresholds(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:
+    """Threshold of each disease; 0.5 for those that are not named, and none at all without `texts`."""
+    if texts and scorer.output == "scores":
+        text = "--threshold: the outputs are used as a ranking only; a threshold needs probabilities (--output-type)"
+        raise ConfigError(text, kind="no probabilities", option="threshold")
+    try:
+        given = read_thresholds(texts, scorer.diseases)
+    except ValueError as error:
+        raise ConfigError(f"--threshold {error}", kind="invalid threshold", option="threshold") from None
+    return {disease: given.get(disease, 0.5) for disease in scorer.diseases} if texts else {}
+
+
+def list_rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a frame; what is not defined is null, an infinite threshold `infinity`."""
+    plain = frame.astype(object).where(frame.notna(), None).replace({np.inf: "infinity"})
+    return plain.to_dict("records")  # type: ignore[return-value]
 
 
 def _summarize(

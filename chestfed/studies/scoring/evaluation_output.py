@@ -18,12 +18,13 @@ from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.metrics import MAX_FPR, SHARE
 from chestfed.results.evaluation.protocols import name_unit
 from chestfed.results.evaluation.summary import FEW, MAIN, PAIRS, WITHIN, Summary, name_group
+from chestfed.results.tables.decisions import MEANING, make_decision_grid
 from chestfed.results.tables.grid import Cell, Grid, Line, number, pair, rich_table
 from chestfed.results.tables.predictions import write_predictions
 from chestfed.results.tables.run_folder import EVALUATION, PREDICTIONS
 from chestfed.results.tables.sentences import describe_scoring, name_program, number_references
 from chestfed.results.tables.views import drop_single_mean
-from chestfed.studies.scoring.evaluate import Evaluation
+from chestfed.studies.scoring.evaluate import Evaluation, list_rows
 from chestfed.studies.training.identity import software_versions
 
 if TYPE_CHECKING:
@@ -31,18 +32,22 @@ if TYPE_CHECKING:
 
 #: The frames of a summary, each a CSV file and a key of `evaluation.json`.
 FRAMES = ("metrics", "subgroups", "reliability")
+#: Those of `decisions`, if there are some: at their thresholds, and over all thresholds.
+DECISIONS = ("confusion", "decision_curve")
 #: The numbers of the printed table, in the order of `MAIN`, and those whose intervals it has room for.
 _HEADS = ("AUC", "AUPRC", "pAUC", f"sens. at spec. {SHARE}", f"spec. at sens. {SHARE}", "Brier", "ECE")
 _WITH_INTERVAL = ("auc", "sensitivity_at", "specificity_at")
 
 
 def write(evaluation: Evaluation, folder: Path) -> None:
-    """Write three CSV files, `methods.md`, `predictions.parquet`, their manifest, and `evaluation.json`."""
+    """Write the CSV files, `methods.md`, `predictions.parquet`, their manifest, and `evaluation.json`."""
     refuse_key_within(folder, evaluation.predictions.attrs["key"])
     folder.mkdir(parents=True, exist_ok=True)
     summary = evaluation.summary
     head = {"data": str(evaluation.origin), "site": evaluation.site, "split": evaluation.split}
     frames = {name: getattr(summary, name) for name in FRAMES}
+    if (decisions := evaluation.decisions) is not None:
+        frames |= dict(zip(DECISIONS, (decisions.confusion, decisions.curve), strict=True))
     for name, frame in frames.items():
         write_text(folder / f"{name}.csv", as_csv(frame.assign(**head)[[*head, *frame]]))
     unit = {"image": "images", "study": "studies"}[name_unit(summary.protocol)]
@@ -51,9 +56,9 @@ def write(evaluation: Evaluation, folder: Path) -> None:
     statistics = [(sentence, ())] if (sentence := evaluation.statistics.sentence.rstrip(".")) else []
     write_text(folder / "methods.md", str(number_references([*sentences, *statistics, name_program()])))
     write_predictions(folder / PREDICTIONS, evaluation.predictions)
-    about = json_text(_about(evaluation) | {name: _rows(frame) for name, frame in frames.items()})
+    about = json_text(_about(evaluation) | {name: list_rows(frame) for name, frame in frames.items()})
     write_manifest(
-        folder, EVALUATED, [*(f"{name}.csv" for name in FRAMES), "methods.md", PREDICTIONS], {EVALUATION: about}
+        folder, EVALUATED, [*(f"{name}.csv" for name in frames), "methods.md", PREDICTIONS], {EVALUATION: about}
     )
     write_text(folder / EVALUATION, about)
 
@@ -90,6 +95,11 @@ def render(evaluation: Evaluation) -> RenderableType:
         caption += f" {PAIRS[0].upper()}{PAIRS[1:]}." * bool((summary.subgroups["group"] == WITHIN).any())
         title = f"{evaluation.origin.short_mark}Subgroups"
         parts.append(rich_table(subgroup_grid(summary, f"n ({unit})"), title, caption))
+    if evaluation.decisions is not None:
+        title = f"{evaluation.origin.short_mark}Decisions at a threshold"
+        caption = f"{summary.protocol}. An image is called positive from the threshold on. {MEANING}. Intervals over "
+        caption += f"patients: {method}."
+        parts.append(rich_table(make_decision_grid(evaluation.decisions), title, caption))
     return Group(*parts, *(Text(note, style="yellow") for note in evaluation.notes))
 
 
@@ -136,12 +146,6 @@ def _cell(row: Any, value: float, *, interval: bool = True) -> Cell:
         return Cell("-")
     bounded = interval and not np.isnan(row["low"])
     return Cell(number(value), (pair(Interval(row["low"], row["high"]), 2),) if bounded else ())
-
-
-def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a frame; what is not defined is null, an infinite threshold `infinity`."""
-    plain = frame.astype(object).where(frame.notna(), None).replace({np.inf: "infinity"})
-    return plain.to_dict("records")  # type: ignore[return-value]
 
 
 def _about(evaluation: Evaluation) -> dict[str, Any]:
