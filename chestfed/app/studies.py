@@ -41,6 +41,7 @@ class Session:
     skip_unreadable: bool = False
     verbose: bool = False  #: whether all tables are printed
     strict: bool = False  #: whether K of other versions are refused
+    records: tuple[str, ...] = ()  #: names of records beside MLflow's
 
     def run(self, studies: Studies) -> Finished | None:
         """Run all studies, or resume them, and print their table; None in a process that another leads."""
@@ -48,26 +49,29 @@ class Session:
         say(console, f"{studies.pipeline.title}: {studies.file.name} on {studies.machine.name}")
         bars = Bars(console)
         reporters = Reporters([bars, FigureFiles()], partial(say, console, style="yellow"))
-        record = self.record() if self.tracking else None
-        if record is not None:
+        records = self.open_records()
+        for record in records:
             reporters.add(record)
         with bars, use(reporters):
             finished = run(studies, self.out, self.cache, skip_unreadable=self.skip_unreadable, strict=self.strict)
         if finished is None:
             return None
         show_finished(console, finished, verbose=self.verbose)
-        is_recorded = record is not None and record in reporters and self.tracking_uri is None
+        is_recorded = self.tracking and records[0] in reporters and self.tracking_uri is None
         seen = f"; all studies in MLflow: {command('ui', '--out', self.out)}" if is_recorded else ""
         say(console, f"took {time.monotonic() - started:.0f} s{seen}")
         show_answer(console, str(output().result["answer"]))
         return finished
 
-    def record(self) -> Reporter:
-        """A record in the MLflow store of this session."""
-        from chestfed.reports.tracking.recording import MlflowRecord
-        from chestfed.reports.tracking.store import local_store
+    def open_records(self) -> list[Reporter]:
+        """The records of this session: MLflow's first, then those that are named.
 
-        return MlflowRecord(self.tracking_uri or local_store(self.out), self.out / "mlflow-artifacts")
+        Raises `ConfigError` if there is none of a name, or its package is not installed.
+        """
+        from chestfed.reports.tracking.declaration import RECORDS
+
+        names = [*(["mlflow"] if self.tracking else []), *self.records]
+        return [RECORDS.find(name).make(self.out, self.tracking_uri) for name in dict.fromkeys(names)]
 
 
 class FigureFiles(Reporter):

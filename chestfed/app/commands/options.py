@@ -148,6 +148,16 @@ Set = Annotated[
         "methods.codasca.window=8 for one. --help-all lists the keys. Repeatable.",
     ),
 ]
+Records = Annotated[
+    list[str] | None,
+    optional(
+        "--record",
+        metavar="NAME",
+        rich_help_panel=RARE,
+        help="Also record the study with tensorboard or wandb (Weights & Biases, offline unless WANDB_MODE says "
+        "otherwise), or a package's own. Repeatable.",
+    ),
+]
 TrackingUri = Annotated[
     str | None,
     optional(

@@ -13,7 +13,7 @@ from chestfed.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Size = Literal["default", "small", "tiny"]
+Size = Literal["default", "small", "tiny", "large"]
 
 
 def samples(
@@ -23,7 +23,7 @@ def samples(
         Size,
         typer.Option(
             help="default: about 3,500 images; small: as many, with half the rows and columns, in a third of the time; "
-            "tiny: 275, for tests."
+            "tiny: 275, for tests; large: of --extra, 432."
         ),
     ] = "default",
     extra: Annotated[
@@ -49,6 +49,8 @@ def samples(
     if extra is not None:
         _write_extra(console, out, extra, seed, size)
         return
+    if size == "large":
+        raise ConfigError("--size large is for --extra NAME/SHAPE", kind="no effect", option="size")
     if is_complete(out, seed=seed, size=size):
         say(console, f"{out} already contains these hospitals; nothing to do")
         return

@@ -7,6 +7,7 @@ Unlike the five, it follows no known distribution: names of files, columns, word
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
@@ -33,6 +34,8 @@ from chestfed.leaves.samples.writing import create_part_folder, finish, is_writt
 
 #: Raised when the same seed gives another hospital than before.
 EXTRA_VERSION: Final = 1
+#: The further hospital of size `large` has so many times the images: enough test patients for an AUC.
+_LARGE: Final = 6
 _READERS: Final = 5
 _SEEN: Final = 0.85  # share of the findings that the second and third annotator of an image see
 
@@ -90,7 +93,9 @@ class ExtraHospital:
 
 def draw_extra(name: str, shape: str, *, seed: int = 1, size: str = "default") -> dict[str, Film]:
     """The images of the further hospital `name`: path below its folder -> what is in it, and what its table says."""
-    films = draw_hospital_images(replace(_HOSPITAL, name=name), seed, SIZES[size])
+    times = _LARGE if size == "large" else 1
+    hospital = replace(_HOSPITAL, name=name, train=times * _HOSPITAL.train, test=times * _HOSPITAL.test)
+    films = draw_hospital_images(hospital, seed, SIZES.get(size, sys.maxsize))
     return {str(_fill(SHAPES[shape].picture, _describe_film(SHAPES[shape], film))): film for film in films}
 
 
@@ -115,8 +120,8 @@ def write_extra(
             f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)",
             kind="not a short name",
         )
-    if size not in SIZES:
-        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(SIZES)}", kind="unknown size")
+    if size not in (sizes := (*SIZES, "large")):
+        raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(sizes)}", kind="unknown size")
     root = folder / f"synthetic-{name}"
     stamp = {"synthetic": True, "extra": shape, "version": EXTRA_VERSION, "seed": seed, "size": size}
     films = draw_extra(name, shape, seed=seed, size=size)

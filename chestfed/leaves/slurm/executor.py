@@ -17,7 +17,7 @@ from chestfed.core.bundled import install_command
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.processes import stopping
-from chestfed.reports.tracking.recording import MlflowRecord
+from chestfed.reports.tracking.declaration import RECORDS
 from chestfed.studies.executors import ExecutorSpec
 from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.jobs import refuse_engine
@@ -116,7 +116,7 @@ class JobTraining:
         Raises `ChestfedError` if a signal has asked the job to end; submitit passes on no other kind of end. Its own,
         before the time limit, comes to `checkpoint`.
         """
-        record = [MlflowRecord(tracking_uri, job.out / "mlflow-artifacts")] if tracking_uri else []
+        record = [RECORDS.find("mlflow").make(job.out, tracking_uri)] if tracking_uri else []
         experiment = replace(job.experiment, machine=prepare_machine(job.experiment.pipeline.runtime))
         try:
             with stopping.handle_signals():

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,20 +20,18 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import ChestfedError
 from chestfed.core.manifest import Part
 from chestfed.core.provenance import Origin
-from chestfed.reports.tracking.store import Store
+from chestfed.reports.tracking.content import flatten, label_study, list_aucs, list_parameters, list_round, list_tags
+from chestfed.reports.tracking.declaration import RecordSpec
+from chestfed.reports.tracking.store import Store, local_store
 from chestfed.results.tables.answer import answer_study, list_metrics
 from chestfed.results.tables.frames import TABLES, Results, Row, read_row
 from chestfed.results.tables.grid import markdown
 from chestfed.results.tables.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
 from chestfed.results.tables.sentences import describe_quick
 from chestfed.results.tables.views import describe_aucs, make_auc_grid
-from chestfed.studies.training.identity import software_versions
 from chestfed.studies.training.loop import History
 from chestfed.studies.training.reporting import Reporter, StudyRun, Summary, Trial
 
-#: Sums over the clients: per round under "round", of all rounds under "cost".
-_COST = ("images", "gradients", "bytes_up", "bytes_down")
-_BUDGET = ("epsilon", "epsilon_of_all")  # with `federated.privacy`
 _FILES = (*TABLES, SITES)
 #: Columns of the table of one K.
 _COLUMNS = ["data", "disease", "auc", "low", "high", "positives", "negatives", "missing", "protocol", "interval_method"]
@@ -66,19 +63,10 @@ class MlflowRecord(Reporter):
         self._recorded = self._store.is_finished(self._parent)  # recorded to the end by an earlier start
         if self._recorded:
             return
-        settings, identity = study.pipeline.federated, study.identity
-        split = f" split {study.pipeline.split}" if study.pipeline.split else ""
-        quick = "quick, " if study.pipeline.quick else ""
-        label = f"{quick}{settings.algorithm.name} I={settings.window} seed {study.pipeline.seed}{split}"
         tags = self._tags("study", k_values=", ".join(map(str, study.pipeline.k)))
-        self._parent = self._open_run(
-            study.folder, str(self._identify()), f"{_name_prefix(study.origin)}{label}: {study.name}", tags
-        )
+        self._parent = self._open_run(study.folder, str(self._identify()), label_study(study), tags)
         self._pretrained = set(self._store.list_steps(self._parent, "pretraining/loss"))
-        digests = {f"dataset.{name}": digest for name, digest in identity.inputs.items()}
-        versions = {f"version.{package}": version for package, version in software_versions().items()}
-        versions["results_version"] = str(identity.results_version)
-        self._store.log_params(self._parent, {**_flatten(identity.configuration), **digests, **versions})
+        self._store.log_params(self._parent, list_parameters(study))
 
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Log the loss of stage 1."""
@@ -102,7 +90,7 @@ class MlflowRecord(Reporter):
             "k": k,
             "seed": study.pipeline.seed,
             "split": study.pipeline.split,
-            **_flatten(study.pipeline.federated.model_dump()),
+            **flatten(study.pipeline.federated.model_dump()),
         }
         store.log_params(self._child, params)
 
@@ -115,11 +103,8 @@ class MlflowRecord(Reporter):
             return
         for entry in history[self._rounds :]:
             if entry["round"] not in self._logged:
-                aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-                others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift") if name in entry}
-                others |= {f"round/{name}": entry[name] for name in (*_COST, *(key for key in _BUDGET if key in entry))}
-                self._pending.append((entry["round"], {"round/auc_mean": entry.get("mean_auc"), **aucs, **others}))
-                if aucs:
+                self._pending.append((entry["round"], list_round(entry)))
+                if entry.get("auc"):
                     self._flush()
         self._rounds = max(self._rounds, len(history))
 
@@ -147,7 +132,7 @@ class MlflowRecord(Reporter):
         if "epsilon" in last and "epsilon_of_all" in last:
             cost |= {"privacy/epsilon": last["epsilon"], "privacy/epsilon_of_all": last["epsilon_of_all"]}
         cost["cost/seconds"] = read_json(folder / TIME).get("seconds")
-        store.log_metrics(run, [(row.k, {**_auc_metrics(row), **cost})])
+        store.log_metrics(run, [(row.k, {**list_aucs(row), **cost})])
         for file in (MODEL_FILE, RESULT, ROUNDS):
             store.log_file(run, folder / file)
         store.set_tags(run, {"mlflow.note.content": _describe(alone)})
@@ -178,7 +163,7 @@ class MlflowRecord(Reporter):
         store.log_metrics(run, [(ks[-1], list_metrics(results))])
         folder = RunFolder(study.folder)
         for k in ks:
-            store.log_metrics(run, [(k, _auc_metrics(read_row(folder.folder(k))))])
+            store.log_metrics(run, [(k, list_aucs(read_row(folder.folder(k))))])
         store.set_tags(run, {"mlflow.note.content": _describe(results, str(answer_study(results)))})
         store.end_run(run)
 
@@ -244,21 +229,8 @@ class MlflowRecord(Reporter):
             self._pending = []
 
     def _tags(self, kind: str, **more: str) -> dict[str, str]:
-        study = self._study
-        return {
-            **study.origin.tags(),
-            "kind": kind,
-            **({"quick": "true"} if study.pipeline.quick else {}),
-            "pipeline": study.name,
-            "algorithm": study.pipeline.federated.algorithm.name,
-            "seed": str(study.pipeline.seed),
-            "split": str(study.pipeline.split),
-            "digest": study.identity.digest,
-            "mlflow.source.name": "chestfed study",
-            "mlflow.source.type": "LOCAL",
-            **({"held_out": study.held_out} if study.held_out else {}),
-            **more,
-        }
+        source = {"mlflow.source.name": "chestfed study", "mlflow.source.type": "LOCAL"}
+        return list_tags(self._study, kind, **source, **more)
 
 
 def _describe(results: Results, answer: str = "") -> str:
@@ -272,11 +244,6 @@ def _describe(results: Results, answer: str = "") -> str:
 def _name_prefix(origin: Origin) -> str:
     """Begins every name."""
     return f"{origin} " if origin.any_synthetic else ""
-
-
-def _auc_metrics(row: Row) -> dict[str, float | None]:
-    diseases = {f"auc_per_disease/{estimate.disease}": estimate.value for estimate in row.diseases}
-    return {"auc/mean": row.mean.value, **diseases}
 
 
 def _read_note(folder: Path, part: str) -> dict[str, str]:
@@ -296,15 +263,9 @@ def _recorded_run(folder: Path, part: str) -> str:
     return _read_note(folder, part).get("run", "")
 
 
-def _flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested data as dotted keys."""
-    if isinstance(value, Mapping):
-        items = value.items()
-    elif isinstance(value, list) and any(isinstance(part, dict) for part in value):
-        items = enumerate(value)  # type: ignore[assignment]
-    else:
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, part in items:
-        flat |= _flatten(part, f"{prefix}.{key}" if prefix else str(key))
-    return flat
+def make(out: Path, uri: str | None) -> MlflowRecord:
+    """The record in a store, by default that of the output folder."""
+    return MlflowRecord(uri or local_store(out), out / "mlflow-artifacts")
+
+
+MLFLOW = RecordSpec("mlflow", make)

@@ -320,3 +320,28 @@ def test_excluded_views_name_their_protocol(home: Path, site: SiteTable, tmp_pat
     note = "3 images of unknown view were not scored; if they are frontal, use --protocol all-image."
     assert note in score(scorer, site.with_frame(some), home).notes
     assert note not in score(scorer, site.with_frame(some), home, "all-image").notes
+
+
+def test_threshold_adds_matrix_and_curve(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "model.safetensors")
+    scorer = open_scorer(str(tmp_path / "model.safetensors"), Declared(), MACHINE)
+    given = ("frontal-image", home / "cache", MACHINE)
+    how = Intervals(resamples=20)
+    done = evaluate_model(scorer, site, "valid", *given, how=how, thresholds=["0.3", "edema=0.6"])
+    write(done, tmp_path / "out")
+    confusion = pd.read_csv(tmp_path / "out" / "confusion.csv").set_index("disease")
+    assert confusion.loc["edema", "threshold"] == 0.6
+    scores, labels = (done.predictions[f"{kind}_cardiomegaly"].to_numpy() for kind in ("score", "label"))
+    assert confusion.loc["cardiomegaly", "true_positives"] == int(((scores >= 0.3) & (labels == 1)).sum())
+    curve = pd.read_csv(tmp_path / "out" / "decision_curve.csv")
+    assert set(curve["disease"]) == set(DISEASES)
+    assert done.numbers["decisions"][0]["disease"] == DISEASES[0]
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: PTH123, SIM115
+    console.print(render(done))
+    assert "Decisions at a threshold" in console.export_text()
+    plain = evaluate_model(scorer, site, "valid", *given, how=how)
+    assert plain.name != done.name
+    write(plain, tmp_path / "plain")
+    assert not (tmp_path / "plain" / "confusion.csv").exists()
+    with assert_refused(ConfigError, "invalid threshold", option="threshold"):
+        evaluate_model(scorer, site, "valid", *given, thresholds=["edma=0.2"])

@@ -77,11 +77,13 @@ def _describe_study(path: Path) -> tuple[str, _Numbers]:
     if (path / COMPARISON).is_file():
         results = read_comparison(path)
         state, differences = results.repeats or "1 seed", results.gains("study")
+        is_quick = results.about.get("quick")
     else:
         run = RunFolder.open(path)
         missing = [k for k in run.settings.ks if k not in run.ks]
         state = f"{len(run.ks)} of {len(run.settings.ks)} K" if missing else "finished"
-        differences = select(read_differences(path), "study")
+        differences, is_quick = select(read_differences(path), "study"), run.configuration.get("quick")
+    state += ", quick" if is_quick else ""
     mean = next(iter(list_records(differences)[-1:]), None)
     if mean is None or mean["difference"] is None:
         return state, _NONE

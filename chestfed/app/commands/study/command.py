@@ -109,6 +109,7 @@ def study(
     skip_unreadable: options.SkipUnreadable = False,
     tracking: options.Tracking = True,
     tracking_uri: options.TrackingUri = None,
+    record: options.Records = None,
     methods: options.Methods = None,
     k: Ks = None,
     seed: Seed = None,
@@ -145,7 +146,9 @@ def study(
 
     path = bundled("pipelines") / DEFAULT_PIPELINE if pipeline is None else pipeline_file(pipeline)
     console = open_console(quiet=rank() > 0)
-    session = Session(console, out, cache, tracking, tracking_uri, skip_unreadable, verbose, strict)
+    session = Session(
+        console, out, cache, tracking, tracking_uri, skip_unreadable, verbose, strict, tuple(record or ())
+    )
     _start(session, path, overrides, add_site or [], data, jobs=jobs, cluster=cluster, dry_run=dry_run)
 
 

@@ -153,7 +153,7 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
             tuple(seeds[tuning.seeds :]),
             data,
             out,
-            Reporters([session.record()] if session.tracking else [], warn),
+            Reporters(session.open_records(), warn),
             lambda what, done, total: bars.show(what, done, total, unit="round"),
             lambda text: say(console, text),
         )

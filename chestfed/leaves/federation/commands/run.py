@@ -60,8 +60,7 @@ def federation_run(
     from chestfed.leaves.federation.server.progress import Progress
     from chestfed.leaves.federation.server.study import run_over_hospitals, show_plan
     from chestfed.leaves.federation.settings import read_federation
-    from chestfed.reports.tracking.recording import MlflowRecord
-    from chestfed.reports.tracking.store import local_store
+    from chestfed.reports.tracking.declaration import RECORDS
     from chestfed.studies.experiment.loading import load_pipeline
     from chestfed.studies.training.reporting import Reporters
 
@@ -74,7 +73,7 @@ def federation_run(
         return
     check_folder(out, "--out")
     with Bars(console) as bars, Progress(members.folder, loaded, metrics) as progress:
-        record = [MlflowRecord(tracking_uri or local_store(out), out / "mlflow-artifacts")] if tracking else []
+        record = [RECORDS.find("mlflow").make(out, tracking_uri)] if tracking else []
         reporters = Reporters([bars, *record, progress], lambda text: say(console, text, "yellow"))
         line = FlowerLine(locate_server(members, insecure=insecure))
         about = (loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
