@@ -1,4 +1,4 @@
-"""A record of scalars over steps, for tools that show curves: one run per study, the metrics of each K below its name."""
+"""A record of scalars over steps, for tools that show curves: a run per study, the metrics of each K below its name."""
 
 from __future__ import annotations
 

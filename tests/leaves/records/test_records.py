@@ -72,7 +72,8 @@ def test_resumed_study_is_recorded_again(tmp_path: Path, monkeypatch: pytest.Mon
         assert call(*WORDS, *WINDOW, "--record", "kept", folder=tmp_path).code == 0
     first, second = kept.runs
     assert first["run"] == second["run"]
-    assert ("auc/mean" in second["values"][0][1]) and second["failed"] is False
+    assert "auc/mean" in second["values"][0][1]
+    assert second["failed"] is False
 
 
 @each("name", ["tensorboard", "wandb"])
