@@ -147,8 +147,8 @@ def evaluate_model(
     """
     at = _read_thresholds(thresholds, scorer)
     key = key_for(public=table.phantoms)
-    every = _rows(table, scorer.diseases, split, protocol)
-    chosen, images = _readable(every, cache, scorer, split, skip_unreadable, progress)
+    every = select_rows(table, scorer.diseases, split, protocol)
+    chosen, images = read_images(every, cache, scorer, split, skip_unreadable, progress)
     frame = chosen.frame
     if check is not None:
         check(image_names(images.sources, key), frame["view"], key.fingerprint)
@@ -259,7 +259,7 @@ def _both_means(summary: Summary, as_stored: Scored) -> tuple[str, ...]:
     )
 
 
-def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
+def select_rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Protocol) -> SiteTable:
     """The rows to score, with the labels of the model's diseases."""
     if protocol not in PROTOCOLS:
         raise ConfigError(f"protocol '{protocol}' is not one of {', '.join(PROTOCOLS)}")
@@ -284,7 +284,7 @@ def _rows(table: SiteTable, diseases: Sequence[str], split: str, protocol: Proto
     return chosen
 
 
-def _readable(
+def read_images(
     chosen: SiteTable,
     cache: Path,
     scorer: Scorer,

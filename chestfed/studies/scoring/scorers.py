@@ -48,12 +48,19 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
+    return _open(find_model(path, declared.k, name), name, declared, machine)
+
+
+def find_model(path: Path, k: int | None = None, name: str | None = None) -> Path:
+    """The file of a model: itself, that of a `kN` folder, of a run folder's largest or given K, or a folder's only one.
+
+    Raises `ConfigError` if there is none or several, or the folder is not of that K.
+    """
     above = path.resolve().parents[:2]  # of `.` and of a file's bare name, they are not in the name
     of_study = any((folder / STUDY).is_file() for folder in (path, *above))
-    if declared.k is not None and not of_study:
+    if k is not None and not of_study:
         raise ConfigError(f"{name or path}: not a run folder of a study; leave --k out", kind="no K")
-    file = _only_model(path, name or reference, declared.k)
-    return _open(file, name, declared, machine)
+    return _only_model(path, name or str(path), k)
 
 
 def open_module(module: nn.Module, declared: Declared, described: Mapping[str, Any] | None, machine: Machine) -> Scorer:

@@ -51,7 +51,7 @@ def test_help_has_an_example_and_is_light() -> None:
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     words = [" ".join(words) for words in commands()]
-    assert len(words) == 39
+    assert len(words) == 41
     result = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
 

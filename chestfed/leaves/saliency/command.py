@@ -1,0 +1,84 @@
+"""`chestfed saliency`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from chestfed.app.commands import options
+from chestfed.app.commands.evaluate import Model, Site
+from chestfed.core.console import open_console, say, show_answer, text_table
+
+Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Images to look at.")]
+Out = Annotated[Path, typer.Option(help="Folder for saliency.csv, and with --pictures for a figure per disease.")]
+Shown = Annotated[int, typer.Option(min=1, max=20, help="Missed images, and false alarms, of each disease.")]
+Pictures = Annotated[
+    bool,
+    typer.Option(
+        "--pictures",
+        help="Write the images with their maps, even of real patients. Check the license of the data set first.",
+    ),
+]
+
+
+def saliency(
+    model: Model,
+    site: Site,
+    data: options.Data = None,
+    split: Split = "valid",
+    out: Out = Path("saliency"),
+    cache: options.Cache = options.AUTO,
+    k: options.K = None,
+    images: Shown = 3,
+    pictures: Pictures = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+) -> None:
+    """Show where a model looks in the images that it misjudges: Grad-CAM and occlusion, checked against random weights.
+
+    Those are the images that the page shows as misclassified, at a specificity of 90%. Each map is compared with that
+    of the same network with random weights: where both are alike, the map shows the image, not what was learned.
+
+    Example:
+
+        chestfed saliency synthetic-source_addition_samples-0123456789ab --site synthetic/chexpert --data DIR --pictures
+    """
+    with options.quick_imports():
+        from chestfed.core.diseases import format_title
+        from chestfed.core.disk import check_folder
+        from chestfed.core.provenance import Origin
+        from chestfed.data.sites import load_site_config, open_site
+        from chestfed.leaves.saliency.misjudged import find_misjudged, judge, tabulate, write
+        from chestfed.studies.experiment.device import machine_with
+        from chestfed.studies.scoring.scorers import Declared, open_scorer
+
+    console, config = open_console(), load_site_config(site)
+    machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
+    check_folder(out, "--out")
+    scorer = open_scorer(model, Declared(k), machine)
+    examples = find_misjudged(scorer, table, split, cache, machine, images, seed)
+    shown = pictures or table.phantoms
+    files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
+    rows = [
+        (format_title(row["disease"]), row["kind"], row["method"], str(row["images"]), *_show(row))
+        for row in tabulate(examples).to_dict("records")
+    ]
+    heads = ("images", "mean", "largest")
+    caption = "Rank correlation of a map with that of random weights (Adebayo et al., 2018): 1 alike, 0 unrelated"
+    console.print(text_table("Saliency of misclassified images", ("disease", "kind", "map"), heads, rows, caption))
+    verdicts = {name: verdict for name, (_, verdict) in judge(examples).items()}
+    if not shown and examples:
+        say(console, "images of patients were not written: --pictures writes them")
+    say(console, f"written to {out}: {', '.join(files)}")
+    about = {name: {"likeness": mean, "verdict": text} for name, (mean, text) in judge(examples).items()}
+    answer = "; ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
+    answer = answer if examples else "no image is misjudged"
+    show_answer(console, answer, methods=about, images=len(examples), files=files)
+
+
+def _show(row: Mapping[Hashable, Any]) -> list[str]:
+    return ["-" if math.isnan(row[name]) else f"{row[name]:+.2f}" for name in ("mean", "largest")]

@@ -1,0 +1,153 @@
+"""Saliency of the images of a split that a model misjudges: maps, their check, and what may be written of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import torch
+
+from chestfed.core.checkpoint import write_text
+from chestfed.core.diseases import format_title
+from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
+from chestfed.data.images.batches import EvalBatches
+from chestfed.data.sites.table import SiteTable
+from chestfed.leaves.saliency.maps import METHODS, compare_maps, randomize
+from chestfed.results.evaluation.estimates import as_csv
+from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.metrics import sensitivity_at_specificity
+from chestfed.studies.experiment.device import Machine
+from chestfed.studies.scoring.evaluate import read_images, select_rows
+from chestfed.studies.scoring.model_outputs import score_images
+from chestfed.studies.scoring.scorer import Scorer
+
+#: From here on maps are called alike.
+ALIKE: Final = 0.5
+_KINDS: Final = {True: "missed", False: "false alarm"}
+
+
+@dataclass(frozen=True)
+class Example:
+    """One misjudged image and its maps. It has no name."""
+
+    disease: str
+    kind: str  #: missed: a positive below the threshold at a specificity of 90%; false alarm: a negative above it
+    image: np.ndarray  #: gray values in [0, 1], float `[h, w]`
+    maps: dict[str, np.ndarray]  #: of the model, by the method's name
+    random: dict[str, np.ndarray]  #: with random weights
+
+    @property
+    def likeness(self) -> dict[str, float | None]:
+        """Rank correlation of each map with that of random weights."""
+        return {name: compare_maps(self.maps[name], self.random[name]) for name in self.maps}
+
+
+def find_misjudged(
+    scorer: Scorer, table: SiteTable, split: str, cache: Path, machine: Machine, shown: int, seed: int
+) -> list[Example]:
+    """The worst `shown` positives and negatives of each disease, by frontal images.
+
+    Raises `ConfigError` if the model is a program whose gradients are not known; as `evaluate_model`.
+    """
+    if scorer.network is None:
+        text = f"{scorer.name}: a program has no gradients; saliency needs the weights of a network"
+        raise ConfigError(text, kind="no gradients")
+    chosen, images = read_images(
+        select_rows(table, scorer.diseases, split, "frontal-image"), cache, scorer, split, False, None
+    )
+    scores = score_images(scorer, images, 64, machine)
+    scored = Scored(scores, chosen.labels(), chosen.frame["patient"].to_numpy(dtype=str), scorer.diseases)
+    drawn, examples = randomize(scorer.network, seed), list[Example]()
+    for place, column in enumerate(scored.columns()):
+        point = sensitivity_at_specificity(column)
+        rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
+        output = scorer.outputs.index(column.disease)
+        for positive, kind in _KINDS.items() if point is not None else ():
+            order = np.argsort(column.score if positive else -column.score, kind="stable")
+            wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
+            for row in rows[order[wrong[order]]][:shown]:
+                batches = EvalBatches(
+                    images.take([int(row)]), np.zeros((1, 0), np.float32), 1, form=scorer.input, device=machine.device
+                )
+                given = next(iter(batches)).images.clone()
+                maps = {name: make(scorer.network, given, output) for name, make in METHODS.items()}
+                random = {name: make(drawn, given, output) for name, make in METHODS.items()}
+                examples.append(Example(column.disease, kind, _show(given), maps, random))
+    return examples
+
+
+def _show(given: torch.Tensor) -> np.ndarray:
+    gray = given[0].mean(dim=0).cpu().numpy()
+    return (gray - gray.min()) / max(float(np.ptp(gray)), 1e-9)
+
+
+def tabulate(examples: Sequence[Example]) -> pd.DataFrame:
+    """One row per disease, kind and method: images, and the mean and largest likeness with random weights."""
+    rows = [
+        {"disease": one.disease, "kind": one.kind, "method": name, "likeness": likeness}
+        for one in examples
+        for name, likeness in one.likeness.items()
+    ]
+    frame = pd.DataFrame(rows, columns=["disease", "kind", "method", "likeness"]).astype({"likeness": float})
+    grouped = frame.groupby(["disease", "kind", "method"], sort=False)["likeness"]
+    return grouped.agg(
+        images="size", flat=lambda part: int(part.isna().sum()), mean="mean", largest="max"
+    ).reset_index()
+
+
+def judge(examples: Sequence[Example]) -> dict[str, tuple[float | None, str]]:
+    """Of each method the mean likeness, and in words whether the maps depend on what was learned."""
+    verdicts: dict[str, tuple[float | None, str]] = {}
+    for name in METHODS:
+        known = [likeness for one in examples if (likeness := one.likeness[name]) is not None]
+        mean = float(np.mean(known)) if known else None
+        if mean is None:
+            verdicts[name] = (None, "flat maps: it shows nothing here")
+        elif mean >= ALIKE:
+            verdicts[name] = (mean, "alike with random weights: it shows the images, not what was learned")
+        else:
+            verdicts[name] = (mean, "other maps with random weights, as it should be")
+    return verdicts
+
+
+def write(examples: Sequence[Example], folder: Path, origin: Origin, *, pictures: bool) -> list[str]:
+    """Write `saliency.csv`, and with `pictures` a figure per disease; returns the files' names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "saliency.csv", as_csv(tabulate(examples)))
+    names = ["saliency.csv"]
+    for disease in dict.fromkeys(one.disease for one in examples) if pictures else ():
+        name = f"{disease}.png"
+        _draw([one for one in examples if one.disease == disease], origin, folder / name)
+        names.append(name)
+    return names
+
+
+def _draw(examples: Sequence[Example], origin: Origin, file: Path) -> None:
+    """Each image, its maps, and those of random weights beside them."""
+    from matplotlib.figure import Figure
+
+    columns = 1 + 2 * len(METHODS)
+    figure = Figure(figsize=(2.1 * columns, 2.3 * len(examples) + 0.6), layout="constrained")
+    figure.suptitle(f"{origin.short_mark}{format_title(examples[0].disease)}: misclassified images")
+    axes = np.atleast_2d(figure.subplots(len(examples), columns))
+    for row, one in zip(axes, examples, strict=True):
+        row[0].imshow(one.image, cmap="gray")
+        row[0].set_title(one.kind, fontsize=8)
+        for place, name in enumerate(METHODS):
+            likeness = one.likeness[name]
+            about = "flat" if likeness is None else f"rank correlation {likeness:+.2f}"
+            for ax, values, title in (
+                (row[1 + 2 * place], one.maps[name], name),
+                (row[2 + 2 * place], one.random[name], f"random weights: {about}"),
+            ):
+                ax.imshow(one.image, cmap="gray")
+                ax.imshow(values, cmap="inferno", alpha=0.55)
+                ax.set_title(title, fontsize=8)
+        for ax in row:
+            ax.set_axis_off()
+    figure.savefig(file, dpi=110)

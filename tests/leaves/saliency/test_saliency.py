@@ -1,0 +1,110 @@
+"""Saliency: maps against sums that are written out, the check by random weights, and what is written of patients."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from chestfed.core.errors import ConfigError
+from chestfed.learning.models import build_model, network_options
+from chestfed.leaves.saliency.maps import compare_maps, find_layer, grad_cam, occlude, randomize
+from tests.cases import assert_refused
+from tests.command_line import call
+from tests.studies.scoring.test_evaluate import write_chestfed_model
+
+
+class Blob(nn.Module):
+    """Its first output is the mean of the upper left quarter, its second that of the whole image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.look = nn.Conv2d(3, 2, 1, bias=False)
+        self.last = nn.Identity()
+        with torch.no_grad():
+            self.look.weight.copy_(torch.tensor([[1.0, 0, 0], [0, 1.0, 0]])[..., None, None])
+
+    def forward(self, images: Tensor) -> Tensor:
+        found = self.last(self.look(images))
+        half = images.shape[-1] // 2
+        return torch.stack([found[:, 0, :half, :half].mean((1, 2)), found[:, 1].mean((1, 2))], dim=1)
+
+
+def test_occlusion_is_the_fall_of_the_output() -> None:
+    image = torch.zeros(1, 3, 32, 32)
+    image[0, 0, 4:8, 4:8] = 8.0  # all that the first output sees
+    found = occlude(Blob(), image, 0)
+    assert found.shape == (32, 32)
+    assert found[5, 5] > 0.05
+    assert np.abs(found[20:, 20:]).max() < found[5, 5] / 3
+    assert np.abs(found[24:, 24:]).max() < 0.02
+
+
+def test_grad_cam_is_the_weighted_sum() -> None:
+    torch.manual_seed(1)
+    network, image = Blob(), torch.rand(1, 3, 16, 16)
+    features = network.look(image).detach().requires_grad_()
+    features[0, 1].mean().backward()
+    weights = features.grad.mean((2, 3), keepdim=True)  # type: ignore[union-attr]
+    expected = torch.relu((weights * features).sum(1))[0].detach().numpy()
+    np.testing.assert_allclose(grad_cam(network, image, 1), expected, atol=1e-7)
+
+
+def test_maps_change_with_the_weights_of_a_network() -> None:
+    network = build_model(network_options("small", blocks=[1, 2], norm="batch"), 2, seed=3).eval()
+    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(2))
+    drawn = randomize(network, 1)
+    before = [parameter.clone() for parameter in network.parameters()]
+    same = compare_maps(grad_cam(network, image, 0), grad_cam(network, image, 0))
+    other = compare_maps(grad_cam(network, image, 0), grad_cam(drawn, image, 0))
+    assert same == pytest.approx(1)
+    assert other is None or other < 0.99
+    assert all(torch.equal(a, b) for a, b in zip(before, network.parameters(), strict=True))
+    assert not any(
+        torch.equal(a, b) for a, b in zip(network.parameters(), drawn.parameters(), strict=True) if a.std() > 0
+    )
+
+
+def test_map_of_the_image_is_alike_for_any_weights() -> None:
+    image = np.random.default_rng(1).random((8, 8))
+    assert compare_maps(image, 3 * image + 1) == pytest.approx(1)
+    assert compare_maps(image, np.ones((8, 8))) is None
+
+
+def test_network_without_maps_is_refused() -> None:
+    with assert_refused(ConfigError, "no map"):
+        find_layer(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), torch.rand(1, 3, 4, 4))
+
+
+def test_command_prints_the_check_and_writes_phantoms(tiny_hospitals: Path, tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "model.safetensors")
+    words = ("saliency", tmp_path / "model.safetensors", "--site", "synthetic/chexpert", "--data", tiny_hospitals)
+    called = call(*words, "--images", 1, "--cache", "cache", "--json", folder=tmp_path)
+    assert called.code == 0, called.err
+    result = json.loads(called.out)["result"]
+    assert set(result["methods"]) == {"Grad-CAM", "occlusion"}
+    assert result["images"] > 2
+    assert "saliency.csv" in result["files"]
+    assert any(name.endswith(".png") for name in result["files"])
+    for method in result["methods"].values():
+        assert method["likeness"] is None or -1 <= method["likeness"] <= 1
+
+
+def test_images_of_patients_need_pictures(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chestfed.data.sites import open_site
+
+    write_chestfed_model(tmp_path / "model.safetensors")
+    monkeypatch.setattr("chestfed.data.sites.open_site", lambda *given: replace(open_site(*given), phantoms=False))
+    words = ("saliency", tmp_path / "model.safetensors", "--site", "synthetic/chexpert", "--data", tiny_hospitals)
+    called = call(*words, "--images", 1, "--cache", "cache", "--out", "out", folder=tmp_path)
+    assert called.code == 0, called.err
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["saliency.csv"]
+    text = (tmp_path / "out" / "saliency.csv").read_text()
+    assert "patient" not in text
