@@ -19,8 +19,8 @@ from chestfed.reports.pages.html import fill, read_template
 from chestfed.reports.pages.participants import checklists, data_sets, limits, participants, privacy_spent
 from chestfed.reports.pages.run_figures import (
     draw_curves,
-    draw_differences,
     draw_decisions,
+    draw_differences,
     draw_gains_by_images,
     draw_hospitals,
     draw_page,

@@ -14,7 +14,7 @@ the bootstrap. Patients with and without a positive image are strata in all of t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -177,7 +177,7 @@ def _over(column: Column, threshold: float) -> dict[str, Any]:
     return {"disease": column.disease, **images, "threshold": threshold}
 
 
-def read_thresholds(texts: list[str], diseases: tuple[str, ...]) -> dict[str, float]:
+def read_thresholds(texts: Sequence[str], diseases: Sequence[str]) -> dict[str, float]:
     """Thresholds of `0.2` for every disease, and `edema=0.1` for one.
 
     Raises `ValueError` with the text that cannot be read.
@@ -185,7 +185,7 @@ def read_thresholds(texts: list[str], diseases: tuple[str, ...]) -> dict[str, fl
     return dict(_read(texts, diseases))
 
 
-def _read(texts: list[str], diseases: tuple[str, ...]) -> Iterator[tuple[str, float]]:
+def _read(texts: Sequence[str], diseases: Sequence[str]) -> Iterator[tuple[str, float]]:
     for text in sorted(texts, key=lambda text: "=" in text):
         name, equals, number = text.rpartition("=")
         try:
