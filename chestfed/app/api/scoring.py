@@ -57,16 +57,12 @@ def evaluate(
         A `Site`, or the YAML of one with its `data`; train, valid, test, or held-out: patients that its study held out.
     k, diseases
         Which model of a study, by default the largest; of a model from elsewhere one name per output (`-`: ignored).
-    size, input
+    size, input, output_type, model_config
         Side of its images, by default 320; for a module also `channels`, `range`, `mean` and `std`, by default
-        ImageNet's, as under `input` in docs/evaluation.md.
-    output_type, model_config
-        logits (default), probabilities or scores; the description of a file, see docs/evaluation.md.
-    thresholds
-        Probability from which an image is called positive, for all diseases or by disease: gives `decisions`, the
-        confusion matrix and the decision curve.
-    batch_norm
-        own: statistics of the site's training images; stored: the model's. Default: as the model's study did.
+        ImageNet's; logits (default), probabilities or scores; the description of a file. All are in docs/evaluation.md.
+    batch_norm, thresholds
+        own: statistics of the site's training images; stored: the model's; by default as its study did. Probability
+        from which an image is called positive, one or by disease: gives `decisions`.
 
     Raises
     ------
@@ -84,13 +80,18 @@ def evaluate(
     declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
     reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
     opened = _open_site(site, data, cache, out)
-    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm}
-    if thresholds is not None:
-        named = thresholds.items() if isinstance(thresholds, Mapping) else [("", thresholds)]
-        settings["thresholds"] = [f"{name}={value}".removeprefix("=") for name, value in named]
+    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm, "thresholds": _list(thresholds)}
     done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
     write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
+
+
+def _list(thresholds: float | Mapping[str, float] | None) -> list[str]:
+    """Thresholds as the command line writes them."""
+    if thresholds is None:
+        return []
+    named = thresholds.items() if isinstance(thresholds, Mapping) else [("", thresholds)]
+    return [f"{name}={value}".removeprefix("=") for name, value in named]
 
 
 @speak_python
