@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 #: Part that a row of the table counts: one split, all, all with the views that are left out, or what the paper prints.
-ALL, ALL_VIEWS, REPEATED, PAPER = "all", "all views", "train, repeated", "paper"
+ALL, ALL_VIEWS, REPEATED, PAPER = "all", "all views", "train, oversampled", "paper"
 
 
 def dataset_table(tables: Sequence[SiteTable], all_views: Sequence[SiteTable | None] = ()) -> pd.DataFrame:
@@ -78,7 +78,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
     parts = {str(part) for part in frame["part"]}
     about = "Ratio: positives among labeled images, each counted once"
     about += f"; in '{REPEATED}' as often as it is in the training list" * (REPEATED in parts)
-    about += ". Paper: Table 2 of the CODASCA paper, which counts repeated images" * (PAPER in parts)
+    about += ". Paper: Table 2 of the CODASCA paper, which counts after oversampling" * (PAPER in parts)
     notes.append(f"{about}.")
     shown = text_table(f"{mark}images and positive ratios", ("site", "part"), heads, rows, light=True)
     return Group(shown, Text("\n".join(notes)))

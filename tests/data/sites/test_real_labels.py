@@ -42,7 +42,7 @@ def test_the_papers_table_comes_out(
     frame = dataset_table([open_labels(data, site, file)])
     diseases = ["cardiomegaly", "edema", "consolidation", "atelectasis", "pleural_effusion"]
     ours, paper = frame.iloc[-2], frame.iloc[-1]  # with repeated positives, where there are such
-    assert (ours["part"], paper["part"]) == ("train, repeated" if rows > images else "train", "paper")
+    assert (ours["part"], paper["part"]) == ("train, oversampled" if rows > images else "train", "paper")
     assert (ours["images"], ours["rows"]) == (images, rows)
     np.testing.assert_allclose(ours[diseases].astype(float), ratios, rtol=0, atol=0.00006)
     np.testing.assert_allclose(ours[diseases].astype(float), paper[diseases].astype(float), rtol=0, atol=0.00056)

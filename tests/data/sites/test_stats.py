@@ -44,7 +44,7 @@ def test_ratios_count_images_once(tmp_path: Path) -> None:
     train = CHEXPERT_HEADER + chexpert_row(P1, labels=positive) + chexpert_row(P2)
     valid = CHEXPERT_HEADER + chexpert_row(V1, labels=positive)
     frame = dataset_table([open_files(tmp_path, "chexpert", {"train.csv": train, "valid.csv": valid})])
-    assert frame["part"].tolist() == ["train", "valid", "all", "train, repeated", "paper"]
+    assert frame["part"].tolist() == ["train", "valid", "all", "train, oversampled", "paper"]
     assert frame["rows"].tolist()[:4] == [3, 1, 4, 3]
     assert frame["consolidation"].tolist()[:4] == pytest.approx([1 / 2, 1.0, 2 / 3, 2 / 3])
     assert frame["patients"].tolist()[:4] == [2, 1, 3, 2]
