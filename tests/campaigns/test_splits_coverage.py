@@ -20,7 +20,7 @@ from scipy.stats import rankdata
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.collections.partition import hold_out
 from chestfed.data.sites.partition import count_folds
-from chestfed.results.evaluation.labeled import Scored, group_splits, put_beside
+from chestfed.results.evaluation.labeled import Rotation, Scored, group_splits, put_beside
 from chestfed.results.evaluation.splits import ONE_SPLIT, Splits
 from chestfed.results.evaluation.training_seeds import SeedsTest, estimate_contrast
 
@@ -39,7 +39,7 @@ class Case:
     seeds: int = 2
     test: float = 0.2  #: share of the patients that a split tests
     weights: float = 0.3  #: deviation of the first weights
-    fixed: bool = False  #: a published test set of 100 patients; splits leave out others of the training patients
+    fixed: int = 0  #: patients of a published test set; splits leave out others of the training patients
 
     def draw(self, rng: np.random.Generator, patients: int) -> tuple[np.ndarray, np.ndarray]:
         """Features and labels of new patients."""
@@ -68,17 +68,18 @@ class Case:
         """The scores of both models in every split and seed."""
         rng = numpy_stream(0, "splits", self.title, number)
         features, labels = self.draw(rng, self.patients)
-        published = self.draw(rng, 100) if self.fixed else None
+        published = self.draw(rng, self.fixed) if self.fixed else None
         runs: tuple[list[Scored], list[Scored]] = [], []
         for split, held in enumerate(deal(labels, self.test, self.splits, number)):
             for _ in range(self.seeds):
                 models = self.train(features[~held], labels[~held], rng)
                 tested, truth = (features[held], labels[held]) if published is None else published
-                patients = np.flatnonzero(held) if published is None else np.arange(100)
-                reuse = 0.0 if self.fixed else self.test / (1 - self.test)
+                patients = np.flatnonzero(held) if published is None else np.arange(self.fixed)
+                ratio = self.test / (1 - self.test)
+                rotation = Rotation(0.0, 1 / ratio) if self.fixed else Rotation(ratio)
                 for run, score in zip(runs, models, strict=True):
                     scores = score(tested)[:, None]
-                    run.append(Scored(scores, truth[:, None] * 1.0, patients, ["disease"], None, split, reuse))
+                    run.append(Scored(scores, truth[:, None] * 1.0, patients, ["disease"], None, split, rotation))
         return runs
 
     @cache  # noqa: B019
@@ -137,7 +138,8 @@ CASES = (
     Case("no difference, three of five folds", splits=3),
     Case("no difference, 40% tested, five splits", test=0.4),
     Case("no difference, seeds differ much", weights=1.5),
-    Case("no difference, published test set", fixed=True),
+    Case("no difference, published test set", fixed=100),
+    Case("no difference, 100 patients, published test set of 1,000, 15% left out", patients=100, test=0.15, fixed=1000),
     Case("five more features", kind="more"),
     Case("a partner's 200 patients joined to 100", kind="joined", patients=100),
 )
@@ -151,7 +153,7 @@ def test_splits_contain_the_truth(case: Case, save_figures: Callable[[str, Any],
     truth, ends, one, p = case.truth(), [], [], []
     for number in range(STUDIES):
         a, b = case.study(number)
-        test = contrast(a, b, Splits(case.splits, a[0].reuse))
+        test = contrast(a, b, Splits(case.splits, a[0].rotation))
         ends.append(test.interval or (np.nan, np.nan))
         p.append(test.p)
         one.append(contrast(a[: case.seeds], b[: case.seeds], ONE_SPLIT).interval or (np.nan, np.nan))

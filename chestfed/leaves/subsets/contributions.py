@@ -104,7 +104,7 @@ def collect_contributions(
     columns = (np.arange(len(tests))[:, None] * len(counted) + np.array(use)).ravel()
     scores = {subset: [run[:, columns] for run in _list_scores(model)] for subset, model in merged.items()}
     given = (beside.labels[:, columns], beside.patients, beside.hospitals)
-    splits = Splits(len(tests), first.reuse)
+    splits = Splits(len(tests), first.rotation)
     each, total = estimate_contributions(scores, partners, *given, orders=orders, splits=splits)
     return Contributions(
         target,

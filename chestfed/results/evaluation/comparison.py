@@ -159,7 +159,7 @@ def _put_beside(a: Sequence[Scored], b: Sequence[Scored], how: Intervals) -> tup
     seeds, count, first = len(a) // len(splits_a), len(splits_a), each[0]
     how = how if count == 1 else replace(how, method=DEFAULT)
     given = np.stack([run.scores for run in each]), first.labels, first.patients, how, seeds, first.hospitals, counted
-    return Contrast(*given, count, a[0].reuse), put_together(of_each)
+    return Contrast(*given, count, a[0].rotation), put_together(of_each)
 
 
 def _advise(mean: Difference, contrast: Contrast, counted: Sequence[int], *, over_seeds: bool) -> Difference:
@@ -188,7 +188,7 @@ def _test_seeds(contrast: Contrast, columns: Sequence[int]) -> SeedsTest:
     chosen = contrast.expand(columns)
     runs, seeds = [scores[:, chosen] for scores in contrast.runs], contrast.seeds_a
     given = contrast.labels[:, chosen], contrast.patients, contrast.hospitals
-    return seeds_test(runs[:seeds], runs[seeds:], *given, Splits(contrast.splits, contrast.reuse))
+    return seeds_test(runs[:seeds], runs[seeds:], *given, Splits(contrast.splits, contrast.rotation))
 
 
 def _find_turns(

@@ -200,7 +200,7 @@ def bound_over_splits(runs: Sequence[Scored], values: Sequence[float | None]) ->
     """
     groups = group_splits(runs)
     beside = [put_beside(parts) for parts in zip(*groups.values(), strict=True)]
-    first, splits = beside[0], Splits(len(groups), runs[0].reuse)
+    first, splits = beside[0], Splits(len(groups), runs[0].rotation)
     counted = np.logical_and.reduce([find_counted(part[0].labels, part[0].patients) for part in groups.values()])
     given = first.scores[None], first.labels, first.patients
     contrast = Contrast(*given, Intervals(), 0, first.hospitals, counted, splits.count)

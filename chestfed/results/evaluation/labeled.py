@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -79,6 +79,17 @@ class Column:
         return Column(self.disease, self.score[rows], self.positive[rows], self.patient[rows], 0, None, stratum)
 
 
+class Rotation(NamedTuple):
+    """How the patients of two splits differ, as ratios of numbers of patients."""
+
+    tested: float = 0.0  #: test patients per training patient, where other splits train on those that one tests
+    #: Training patients that two splits have in common per one that they do not, where all test the same patients.
+    common: float = 0.0
+
+
+NO_ROTATION: Final = Rotation()
+
+
 @dataclass(frozen=True)
 class Scored:
     """Scores of one model on a test set, with labels."""
@@ -92,8 +103,7 @@ class Scored:
     #: pairs of images. No patient is at two hospitals.
     hospitals: np.ndarray | None = None
     split: int = 0  #: number of the split of patients
-    #: Test patients per training patient, where other splits train on those that this one tests.
-    reuse: float = 0.0
+    rotation: Rotation = NO_ROTATION  #: how the other splits' patients differ from this one's
     strata: np.ndarray | None = None  #: int `[n]`, of `pair_within`; None: pairs are of any two images
 
     def columns(self) -> list[Column]:

@@ -133,11 +133,11 @@ def estimate_contrast(
     freedom = count_effective_patients(labels, patients, hospitals) - 1
     parts = [(by_patients, freedom)]
     if splits.count > 1:
-        of_runs, within = splits.measure(
+        of_runs, within, stay = splits.measure(
             [run for runs in models for run in runs], labels, contrasts, patients, hospitals
         )
         each = tuple(of_runs.ravel().tolist())
-        parts = splits.find_parts(of_runs, within, by_patients, freedom)
+        parts = splits.find_parts(of_runs, within, by_patients, freedom, stay=stay)
     elif r > 1:
         parts.append((float(of_seeds.var(ddof=1)) / r, r - 1))
     of_training = sum(part for part, _ in parts[1:])

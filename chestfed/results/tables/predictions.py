@@ -16,7 +16,7 @@ from chestfed.core.checkpoint import write_atomically
 from chestfed.core.errors import ConfigError
 from chestfed.core.manifest import EVALUATED, short_digest
 from chestfed.core.provenance import Origin
-from chestfed.results.evaluation.labeled import Scored, number_names
+from chestfed.results.evaluation.labeled import NO_ROTATION, Rotation, Scored, number_names
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.columns import COMMON
 from chestfed.results.tables.files import check_files, expected, read_json_file, read_predictions, scored_frame
@@ -38,7 +38,7 @@ class Predictions:
     #: The training seed of each frame; empty for a model that is taken as it is: of an evaluation, or a file.
     seeds: tuple[int, ...] = ()
     splits: tuple[int, ...] = ()  #: the split of the patients of each frame; empty: one
-    reuse: float = 0.0  #: as in `Scored`
+    rotation: Rotation = NO_ROTATION  #: as in `Scored`
     #: The columns `method`, `window`, `k` and `kind` of tables; empty for a model of elsewhere.
     about: Mapping[str, Any] = field(default_factory=dict)
     has_patients: bool = True  #: whether it is known whose the images are
@@ -96,7 +96,9 @@ class Predictions:
         parts = np.split(numbers, np.cumsum([len(part) for part in tests.values()])[:-1])
         patients = dict(zip(tests, parts, strict=True))
         return [
-            replace(scored_frame(frame, diseases, patients[split]), split=split * (len(tests) > 1), reuse=self.reuse)
+            replace(
+                scored_frame(frame, diseases, patients[split]), split=split * (len(tests) > 1), rotation=self.rotation
+            )
             for split, frame in zip(self.splits or (0,) * len(self.frames), self.frames, strict=True)
         ]
 
@@ -179,7 +181,7 @@ def _describe_run(run: RunFolder, k: int, frame: pd.DataFrame) -> Predictions:
         Origin.read(run.about),
         seeds=(settings.seed,),
         splits=(settings.split,),
-        reuse=settings.reuse,
+        rotation=settings.rotation,
         about={"method": settings.method, "window": settings.window, "k": k, "kind": COMMON},
         has_patients=run.knows_patients,
     )

@@ -30,7 +30,7 @@ from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part
 from chestfed.core.provenance import Origin
-from chestfed.results.evaluation.labeled import Column
+from chestfed.results.evaluation.labeled import NO_ROTATION, Column, Rotation
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.files import RESULT as RESULT
 from chestfed.results.tables.files import (
@@ -99,8 +99,7 @@ class Settings:
     adds_hospitals: bool
     tests_first_hospital: bool  #: whether all test images are of the first hospital
     split: int = 0  #: number of the split of patients
-    #: Test patients per training patient where patients are tested in turn (`Scored.reuse`); the most of any site.
-    reuse: float = 0.0
+    rotation: Rotation = NO_ROTATION  #: how patients differ between splits; of each number the most of any site
     over_hospitals: str = ""  #: what an AUC is that is over several hospitals: `describe_hospitals`
 
     @property
@@ -129,15 +128,16 @@ class Settings:
             adds_hospitals=adds,
             tests_first_hospital=adds and sum(site["test_fraction"] is not None for site in sites) < 2,
             split=int(configuration.get("split", 0)),
-            reuse=max((_find_reuse(site) for site in sites), default=0.0),
+            rotation=Rotation(*map(max, zip(*map(_find_rotation, sites), strict=True))) if sites else NO_ROTATION,
             over_hospitals=several,
         )
 
 
-def _find_reuse(site: Mapping[str, Any]) -> float:
-    """Test patients of a site per training patient; 0 if it tests the same patients in every split."""
+def _find_rotation(site: Mapping[str, Any]) -> Rotation:
+    """How the patients of a site differ between splits."""
     test, validation = float(site["test_fraction"] or 0), float(site.get("validation_fraction") or 0)
-    return test / ((1 - test) * (1 - validation))
+    share = test or validation
+    return Rotation(test / ((1 - test) * (1 - validation)), (1 - share) / share if share else 0.0)
 
 
 def _name(part: Any) -> str:

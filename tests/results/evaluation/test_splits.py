@@ -14,11 +14,12 @@ from chestfed.results.evaluation.estimates import auc_estimates, bound_over_spli
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining.contributions import Subset, estimate_contributions
-from chestfed.results.evaluation.labeled import Scored, group_splits, put_beside
+from chestfed.results.evaluation.labeled import Rotation, Scored, group_splits, put_beside
 from chestfed.results.evaluation.splits import Splits
 from chestfed.results.evaluation.training_seeds import seeds_test
 
-REUSE = 0.25
+REUSE, COMMON = 0.25, 3.0
+ROTATION = Rotation(REUSE, COMMON)
 
 
 def make_runs(splits: int, seeds: int, *, same: bool = False, luck: float = 0.0) -> tuple[list[Scored], list[Scored]]:
@@ -33,7 +34,7 @@ def make_runs(splits: int, seeds: int, *, same: bool = False, luck: float = 0.0)
         for _ in range(seeds):
             for run, quality, common in zip(runs, (0.8, 1.1 + shift), of_models, strict=True):
                 scores = quality * labels + common + 0.2 * rng.normal(size=labels.shape)
-                run.append(Scored(scores, labels, patients, ["a", "b"], None, split, REUSE))
+                run.append(Scored(scores, labels, patients, ["a", "b"], None, split, ROTATION))
     return runs
 
 
@@ -53,21 +54,35 @@ def measure(a: list[Scored], b: list[Scored], splits: int) -> tuple[np.ndarray, 
     return np.array(values), np.array(within)
 
 
-@pytest.mark.parametrize(("splits", "seeds", "luck"), [(3, 2, 0.0), (5, 1, 0.0), (4, 3, 0.8)])
-def test_error_is_sum_of_three_parts(splits: int, seeds: int, luck: float) -> None:
-    a, b = make_runs(splits, seeds, luck=luck)
+@pytest.mark.parametrize(
+    ("splits", "seeds", "luck", "same"),
+    [(3, 2, 0.0, False), (5, 1, 0.0, False), (4, 3, 0.8, False), (4, 2, 0.2, True)],
+)
+def test_error_is_sum_of_three_parts(splits: int, seeds: int, luck: float, same: bool) -> None:
+    a, b = make_runs(splits, seeds, luck=luck, same=same)
     values, within = measure(a, b, splits)
     factor, of_seeds = 1 / splits + REUSE, values.var(axis=1, ddof=1).mean() if seeds > 1 else 0.0
-    beyond = max(values.mean(axis=1).var(ddof=1) - within.mean() - of_seeds / seeds, 0)
-    variance = factor * within.mean() + of_seeds / (splits * seeds) + factor * beyond
+    by_patients, shared = factor * within.mean(), 0.0
+    if same:  # the covariance over patients of all models together, and what two splits share of it
+        factor, contrast = 1 / splits + COMMON, np.kron([[-1.0], [1.0]], np.eye(splits * seeds))
+        together = auc_covariance([run.scores for run in (*a, *b)], a[0].labels, contrast, a[0].patients)[1]
+        of_seeds_apart = together.reshape(splits, seeds, splits, seeds).mean(axis=(0, 2))
+        of_all = of_seeds_apart[~np.eye(seeds, dtype=bool)].mean()
+        shared = min((of_all - within.mean() / splits) * splits / (splits - 1), within.mean())
+        by_patients = max(of_all, within.mean() / splits)
+    beyond = max(values.mean(axis=1).var(ddof=1) - (within.mean() - shared) - of_seeds / seeds, 0)
+    variance = by_patients + of_seeds / (splits * seeds) + factor * beyond
     *_, mean = compare(a, b)
     assert mean.difference == pytest.approx(values.mean(), abs=1e-12)
     assert mean.of_seeds == pytest.approx(tuple(values.ravel()), abs=1e-12)
     sides = ([put_beside(parts).scores for parts in zip(*group_splits(run).values(), strict=True)] for run in (a, b))
     whole = put_beside([members[0] for members in group_splits(a).values()])
-    test = seeds_test(*sides, whole.labels, whole.patients, splits=Splits(splits, REUSE))
+    test = seeds_test(*sides, whole.labels, whole.patients, splits=Splits(splits, ROTATION))
     assert test.error == pytest.approx(math.sqrt(variance), rel=1e-9)
-    assert mean.interval == test.interval
+    assert mean.interval is not None
+    assert test.interval is not None
+    assert mean.interval.low == test.interval.low
+    assert mean.interval.high == test.interval.high or same  # no AUC is above 1
     assert mean.p is not None
     assert luck == 0 or beyond > 0
     assert (mean.p < 0.05) == (mean.interval.low > 0 or mean.interval.high < 0)
@@ -80,15 +95,17 @@ def test_same_patients_are_not_counted_twice() -> None:
     assert over is not None
     assert once is not None
     assert (over.high - over.low) > 0.9 * (once.high - once.low)
-    apart = [replace(run, patients=run.patients + 60 * run.split, reuse=0.0) for run in a]
-    narrow = compare(apart, [replace(run, patients=one.patients, reuse=0.0) for run, one in zip(b, apart, strict=True)])
+    apart = [replace(run, patients=run.patients + 60 * run.split, rotation=Rotation()) for run in a]
+    narrow = compare(
+        apart, [replace(run, patients=one.patients, rotation=Rotation()) for run, one in zip(b, apart, strict=True)]
+    )
     assert narrow[-1].interval is not None
     assert (narrow[-1].interval.high - narrow[-1].interval.low) < 0.8 * (over.high - over.low)
 
 
 def test_reuse_of_test_patients_widens() -> None:
     a, b = make_runs(5, 2)
-    without = compare(*([replace(run, reuse=0.0) for run in runs] for runs in (a, b)))[-1].interval
+    without = compare(*([replace(run, rotation=Rotation()) for run in runs] for runs in (a, b)))[-1].interval
     corrected = compare(a, b)[-1].interval
     assert without is not None
     assert corrected is not None
@@ -134,7 +151,7 @@ def test_contribution_over_splits_is_difference() -> None:
     whole = put_beside([members[0] for members in group_splits(a).values()])
     scores = dict(zip((Subset(), Subset({"partner"})), models, strict=True))
     given = whole.labels, whole.patients
-    (each,), total = estimate_contributions(scores, ["partner"], *given, splits=Splits(3, REUSE))
+    (each,), total = estimate_contributions(scores, ["partner"], *given, splits=Splits(3, ROTATION))
     mean = compare(a, b)[-1]
     for test in (each.shapley, each.added_first, each.removed_last, total):
         assert (test.difference, test.p) == pytest.approx((mean.difference, mean.p))

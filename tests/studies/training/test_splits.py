@@ -63,7 +63,7 @@ def test_each_split_tests_other_patients(home: Path, summary: Path) -> None:
     assert (set(table["splits"]), set(table["seeds"]), set(table["split"].dropna())) == ({2}, {1}, set())
     each = pd.read_csv(summary / "results.csv")
     assert each.groupby(["k", "split"]).size().tolist() == [5] * 4
-    assert [RunFolder(folder).settings.reuse for folder in folders] == [pytest.approx(0.4 / (0.6 * 0.8))] * 2
+    assert [RunFolder(folder).settings.rotation.tested for folder in folders] == [pytest.approx(0.4 / (0.6 * 0.8))] * 2
 
 
 def test_mean_and_interval_over_splits(home: Path, summary: Path) -> None:

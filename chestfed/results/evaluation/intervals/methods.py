@@ -30,7 +30,7 @@ from chestfed.results.evaluation.intervals.interval import (
     quantile_interval,
     student_quantile,
 )
-from chestfed.results.evaluation.labeled import list_cells, list_strata
+from chestfed.results.evaluation.labeled import NO_ROTATION, Rotation, list_cells, list_strata
 
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
@@ -67,7 +67,7 @@ class Contrast:
     hospitals: np.ndarray | None = None  #: `[n]`, as in `Scored`
     counted: np.ndarray | None = None  #: the diseases of the mean, bool `[J]`; None: all
     splits: int = 1  #: splits of the patients, whose columns lie side by side (`put_beside`): `[n, splits * J]`
-    reuse: float = 0.0  #: of several splits, as in `Scored`
+    rotation: Rotation = NO_ROTATION  #: of several splits
     strata: np.ndarray | None = None  #: `[n]`, as in `Scored`, for Obuchowski's method
 
     @property
