@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks import __main__ as speed
-from benchmarks import gpu, scale, source_addition
+from benchmarks import gpu, growth, scale, source_addition
 from benchmarks.speed_parts import training
 from benchmarks.speed_parts.pairs import paired
 from chestfed.results.tables.answer import answer_study
@@ -86,3 +87,17 @@ def test_scale_model_counts_the_papers_work(tmp_path: Path, monkeypatch: pytest.
     many = results["clients"]["10,000"]
     assert many["GB sent in a round"] == pytest.approx(10_000 * 4 * 4 * d / 1e9, rel=0.01)  # v and c, up and down
     assert results["tables"]["3"]["studies"] == 6  # two algorithms, three windows
+
+
+@pytest.mark.slow
+def test_growth_has_the_power_of_the_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for power in (1, 2):
+        assert growth.find_exponent((4, 20, 100), [5 + 0.1 * size**power for size in (4, 20, 100)]) == power
+    assert growth.find_exponent((4, 20, 100), [1.0, 1.0, 1.0]) is None
+    monkeypatch.setattr(growth, "alone", lambda work, size: work(size))
+    for name, sizes in {"images": (10, 20, 40), "seeds": (2, 3, 4), "runs": (1, 2, 3), "copies": (10, 20, 40)}.items():
+        monkeypatch.setitem(growth.PARTS, name, replace(growth.PARTS[name], sizes=sizes))
+        growth.main([name, "--save", str(tmp_path / "growth.json")])
+    found = json.loads((tmp_path / "growth.json").read_text())
+    assert found["runs"]["3"]["seconds"] > 0
+    assert found["seeds"].keys() == {"machine", "exponent", "2", "3", "4"}
