@@ -385,10 +385,10 @@ def label_ends(ax: Axes) -> None:
 
     ends: list[tuple[float, float, Line2D]] = []
     for line in ax.get_lines():
-        x, y = (np.asarray(values, float) for values in line.get_data())
-        seen = np.flatnonzero(np.isfinite(y))
+        along, heights = (np.asarray(values, float) for values in line.get_data())
+        seen = np.flatnonzero(np.isfinite(heights))
         if len(seen) and not str(line.get_label()).startswith("_"):
-            ends.append((float(y[seen[-1]]), float(x[seen[-1]]), line))
+            ends.append((float(heights[seen[-1]]), float(along[seen[-1]]), line))
     if not ends:
         return
     ends.sort(key=lambda end: end[0])
@@ -410,7 +410,7 @@ def label_ends(ax: Axes) -> None:
         )
 
 
-def _color_difference(row: Mapping[str, Any]) -> str:
+def _color_difference(row: Mapping[Any, Any]) -> str:
     """The color of a difference: its interval is above zero, below it, or contains it."""
     return COLORS[0] if row["low"] > 0 else COLORS[1] if row["high"] < 0 else MEAN
 
