@@ -14,7 +14,7 @@ import pytest
 
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.data.images import cache as module
-from chestfed.data.images import copies, database
+from chestfed.data.images import copies
 from chestfed.data.images.cache import fill_cache
 from chestfed.data.images.copies import VARIABLE
 from chestfed.data.images.database import Database
@@ -47,7 +47,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         assert folder.as_uri() not in str(place)
         return connect(place, *given, **named)
 
-    monkeypatch.setattr(database.sqlite3, "connect", refuse_shared)
+    monkeypatch.setattr(sqlite3, "connect", refuse_shared)
     return folder
 
 

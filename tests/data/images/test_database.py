@@ -171,9 +171,9 @@ def test_busy_cache_is_waited_for_and_named(
 def test_a_batch_takes_no_lock(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     with copied(table) as cache:
         images = fill_cache(table, cache, SMALL, skip_unreadable=True)
-        expected, connections = images.read([0, 1, 2]).tolist(), []
+        expected, connections = images.read([0, 1, 2]).tolist(), list[int]()
         with locked(cache):
-            monkeypatch.setattr(database.sqlite3, "connect", lambda *_, **__: connections.append(1))
+            monkeypatch.setattr(sqlite3, "connect", lambda *_, **__: connections.append(1))
             assert images.read([0, 1, 2]).tolist() == expected
         assert not connections
 

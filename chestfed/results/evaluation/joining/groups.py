@@ -54,7 +54,7 @@ def find_gaps(diseases: Sequence[tuple[Column, Mapping[str, np.ndarray]]], seed:
         patients = diseases[left[0]][0].patient
         alike = [number for number in left if np.array_equal(diseases[number][0].patient, patients)]
         left = [number for number in left if number not in alike]
-        labels, scores = [], []
+        labels, scores = list[np.ndarray](), list[np.ndarray]()
         for number in alike:
             column, groups = diseases[number]
             labels += [np.where(groups[name], column.positive, np.nan) for _, name in ends[number]]
