@@ -227,6 +227,9 @@ class TrainBatches:
         int `[n]`.
     name
         Names the random streams: two clients with one name would draw alike.
+    share
+        Places of the images that this process reads, int `[m]`, given the number of a batch's images; None: all. A
+        batch's labels and rows are those of all images.
     workers
         Threads that prepare batches ahead; 0 prepares them when asked. The result is the same.
     """
@@ -241,6 +244,7 @@ class TrainBatches:
         seed: int,
         name: str,
         augment: Augment,
+        share: Callable[[int], np.ndarray] | None = None,
         workers: int = 2,
         device: torch.device = CPU,
     ) -> None:
@@ -251,6 +255,7 @@ class TrainBatches:
         self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
         self._batch_size, self._seed, self._name = batch_size, seed, name
         self._augment, self._workers, self._device = augment, workers, device
+        self._share = share or np.arange
         self._pending: deque[Future[Callable[[], Batch]]] = deque()
         self._order: tuple[int, np.ndarray] = (-1, self._rows)
         self._lock = threading.Lock()
@@ -303,7 +308,8 @@ class TrainBatches:
         """Every row of the training list once, without augmentation, in its order; batches differ by one image."""
         for rows in np.array_split(self._rows, -(-len(self._rows) // self._batch_size)):
             numbers = torch.from_numpy(rows)
-            images = normalize(torch.from_numpy(self._images.read(rows)).to(self._device))
+            shared = rows[self._share(len(rows))]
+            images = normalize(torch.from_numpy(self._images.read(shared)).to(self._device))
             yield Batch(images, self._labels[numbers].to(self._device), numbers)
 
     def _prepare_ahead(self, count: int) -> None:
@@ -327,9 +333,10 @@ class TrainBatches:
     def _prepare(self, position: int) -> Callable[[], Batch]:
         """Prepare a batch ahead, in another thread; what is returned does the rest, in the caller's."""
         rows, slot = self.select_rows(position), position % len(self._buffers)
-        samples = self._number_samples(position).tolist()
+        places = self._share(len(rows))
+        samples = self._number_samples(position)[places].tolist()
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
-        numbers, pixels = torch.from_numpy(rows), self._images.read(rows)
+        numbers, pixels = torch.from_numpy(rows), self._images.read(rows[places])
         labels = self.select_labels(position, rows)
         if self._uploads is None:
             images = normalize(self._augment.apply(pixels, seeds), out=self._buffers[slot])
@@ -346,8 +353,17 @@ class TrainBatches:
         return Batch(images, labels, numbers)
 
 
+def list_batches(count: int, batch_size: int, turn: tuple[int, int] = (0, 1)) -> list[range]:
+    """The rows of each batch of `EvalBatches`."""
+    starts = range(turn[0] * batch_size, count, turn[1] * batch_size)
+    return [range(start, min(start + batch_size, count)) for start in starts]
+
+
 class EvalBatches:
-    """The images in row order, without augmentation; the last batch may be smaller. Labels stay on the CPU."""
+    """The images in row order, without augmentation; the last batch may be smaller. Labels stay on the CPU.
+
+    With `turn` (i, n), of the batches i, i + n, i + 2 n and so on.
+    """
 
     def __init__(
         self,
@@ -357,15 +373,15 @@ class EvalBatches:
         *,
         form: NetworkInput = IMAGENET,
         device: torch.device = CPU,
+        turn: tuple[int, int] = (0, 1),
     ) -> None:
         self._images, self._labels = images, torch.from_numpy(np.array(labels, np.float32))
-        self._batch_size, self._form, self._device = batch_size, form, device
+        self._batch_size, self._form, self._device, self._turn = batch_size, form, device, turn
 
     def __iter__(self) -> Iterator[Batch]:
         """One pass. The images of a batch are there until the next one is asked for."""
         room: Tensor | None = None
-        for start in range(0, len(self._labels), self._batch_size):
-            rows = range(start, min(start + self._batch_size, len(self._labels)))
+        for rows in list_batches(len(self._labels), self._batch_size, self._turn):
             gray = torch.from_numpy(self._images.read(rows))
             if self._device.type == "cuda":
                 gray = gray.pin_memory()  # so that reading the next rows does not wait for this copy

@@ -14,6 +14,7 @@ from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
 from chestfed.learning.engines.host import NO_MEMORY
 from chestfed.learning.engines.messages.requests import NOTHING
+from chestfed.learning.engines.parts import Parts
 from chestfed.learning.models import FlatModule, may_draw, observe_features, renew_statistics, seeded
 from chestfed.learning.objectives.declaration import (
     DualEstimate,
@@ -29,7 +30,10 @@ from chestfed.learning.objectives.declaration import (
 
 
 class Batch(Protocol):
-    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing."""
+    """Images float32 `[n, 3, h, w]`, normalized, and labels float32 `[n, J]` with NaN for missing.
+
+    With `Parts` on several processes the images are those of the own parts.
+    """
 
     @property
     def images(self) -> Tensor:
@@ -85,6 +89,9 @@ class NetworkClient:
         Rows of the client's data set, for an objective that remembers something of each.
     loss_draws
         Whether the loss may draw random numbers, as `ObjectiveSpec.draws` says.
+    parts
+        Those that the network computes of every batch, for an objective of logits alone and a network in which no
+        image sees another.
     """
 
     def __init__(
@@ -102,10 +109,12 @@ class NetworkClient:
         weight_decay: float = 0.0,
         samples: int = 0,
         loss_draws: bool = True,
+        parts: Parts | None = None,
     ) -> None:
         self.name = name
         self.batches = batches
         self._own, self._further = oracle, tuple(further)
+        self._parts = parts or Parts()
         self.gradients_computed = 0
         self.images_seen = 0
         self._network = network
@@ -198,8 +207,8 @@ class NetworkClient:
         with torch.no_grad():
             for _ in range(batches):
                 images, truth = self._next_batch()
-                with self._randomness():
-                    scores.append(torch.sigmoid(self._logits(images)))
+                outputs = self._run_parts(images, truth)
+                scores.append(torch.sigmoid(self._parts.join(outputs, len(truth))))
                 labels.append(truth)
         return self._objective.best_dual(torch.cat(scores), torch.cat(labels), dual)
 
@@ -378,12 +387,15 @@ class NetworkClient:
         extra = primal[size:].detach().requires_grad_()
         alpha = dual.detach().requires_grad_()
 
-        with self._randomness(*part):
-            if self._seeing is not None:
-                loss = self._see(self._seeing, primal, images, labels, extra, alpha)
-            else:
-                loss = self._loss(self._logits(images), labels, extra, alpha)
-            gradient, dual_gradient = self._network.differentiate(loss, extra, alpha)
+        if self._parts.count > 1:
+            loss, gradient, dual_gradient = self._differentiate_parts(images, labels, extra, alpha, *part)
+        else:
+            with self._randomness(*part):
+                if self._seeing is not None:
+                    loss = self._see(self._seeing, primal, images, labels, extra, alpha)
+                else:
+                    loss = self._loss(self._logits(images), labels, extra, alpha)
+                gradient, dual_gradient = self._network.differentiate(loss, extra, alpha)
         self.loss = loss.detach()
         if remembers and self.memory.numel() and self._seeing is None:
             self.memory[self._places] = self.remembered
@@ -391,3 +403,34 @@ class NetworkClient:
         if self._weight_decay:
             gradient[:size].add_(primal[:size], alpha=self._weight_decay)
         return gradient, dual_gradient
+
+    def _run_parts(self, images: Tensor, labels: Tensor, *part: int) -> list[Tensor]:
+        """Logits of each of the own parts of a batch with these labels; each draws random numbers of its own."""
+        outputs = []
+        for number, piece in zip(self._parts.own, images.split(self._parts.lengths(len(labels))), strict=True):
+            with self._randomness(*part, *([number] if self._parts.count > 1 else [])):
+                outputs.append(self._logits(piece) if len(piece) else self._network.grad.new_zeros(labels[:0].shape))
+        return outputs
+
+    def _differentiate_parts(
+        self, images: Tensor, labels: Tensor, extra: Tensor, dual: Tensor, *part: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The loss of the whole batch and its gradients, which pass through the network part by part."""
+        outputs = self._run_parts(images, labels, *part)
+        logits = self._parts.join(outputs, len(labels)).requires_grad_()
+        with self._randomness(*part):
+            loss = self._loss(logits, labels, extra, dual)
+        of_logits, of_extra, of_dual = torch.autograd.grad(
+            loss, [logits, extra, dual], allow_unused=True, materialize_grads=True
+        )
+        size = self._network.size + extra.numel()
+        mine = of_logits[torch.from_numpy(self._parts.select(len(labels))).to(self._device)]
+        slopes = mine.split(self._parts.lengths(len(labels)))
+        gradient = self._parts.add(
+            self._network.differentiate(output, extra, slope=slope)[0]
+            if len(slope)
+            else self._gradient_sum.new_zeros(size)
+            for output, slope in zip(outputs, slopes, strict=True)
+        )
+        gradient[self._network.size :] = of_extra
+        return loss, gradient, of_dual

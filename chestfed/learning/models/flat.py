@@ -200,15 +200,17 @@ class FlatModule:
         self._bound, self._casts = flat, bf16
 
     def differentiate(
-        self, loss: Tensor, extra: Tensor | None = None, dual: Tensor | None = None
+        self, loss: Tensor, extra: Tensor | None = None, dual: Tensor | None = None, slope: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """Gradients of a loss by the parameters and then `extra` `[d + e]`, and by `dual`; zero where it has none.
 
-        The loss is of the parameters that were bound last. The first of the two vectors is overwritten by the next
-        call.
+        The loss is of the parameters that were bound last; with `slope` it is `(slope * loss).sum()`, of outputs of any
+        shape. The first of the two vectors is overwritten by the next call.
         """
         others = [self._slope[:0].detach().requires_grad_() if part is None else part for part in (extra, dual)]
-        gradients = torch.autograd.grad(loss, [*self._parameters, *others], allow_unused=True, materialize_grads=True)
+        gradients = torch.autograd.grad(
+            loss, [*self._parameters, *others], slope, allow_unused=True, materialize_grads=True
+        )
         size = self.size + others[0].numel()
         if len(self._slope) != size:
             self._slope = self._slope.new_zeros(size)

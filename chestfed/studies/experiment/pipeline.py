@@ -155,6 +155,14 @@ class Runtime(StrictModel):
         description="numbers of network, gradients and messages; float64, on a CPU in one process or on ranks: to "
         "compare a method with a plain loop to the last digits",
     )
+    batch_parts: Annotated[int, AddedLater()] = Field(
+        1,
+        ge=1,
+        le=1024,
+        description="parts of a batch through which the network goes one by one, in stage 1 and at the clients; "
+        "processes of torchrun share them, if there are more than clients. Their number changes the last bits, that of "
+        "the processes none. For networks without batch normalization (norm: group) and objectives of logits alone",
+    )
     channels_last: bool = Field(
         True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
     )

@@ -127,6 +127,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         yield f"runtime.compile: objective {settings.objective_spec.name} sees features; remove this option"
     yield from engine_for(run.engine).problems(run)
     yield from _problems_of_runtime(run)
+    yield from _problems_of_parts(run, objective, buffers)
     steps = settings.local_steps
     if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
         yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
@@ -158,6 +159,20 @@ def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
         yield f"runtime.{chosen[0]}: {why}; remove this option"
     if len(chosen) == 2:
         yield "runtime.recompute: torch.compile decides itself what to compute again; choose compile or recompute"
+
+
+def _problems_of_parts(run: Pipeline, objective: object, buffers: int) -> Iterator[str]:
+    key, parts, settings = "runtime.batch_parts", run.runtime.batch_parts, run.federated
+    if parts == 1:
+        return
+    if buffers:
+        yield f"{key}: batch normalization sees all images of a batch; set model.norm: group, or remove this option"
+    if settings.objective_spec.oracle or isinstance(objective, Seeing):
+        yield f"{key}: objective {settings.objective_spec.name} sees more than logits; remove this option"
+    if run.runtime.compile:
+        yield f"{key}: torch.compile expects one pass per step; choose compile or batch_parts"
+    if parts > (least := min(run.pretrain.batch_size, settings.images_per_step)):
+        yield f"{key}: {parts} parts of a batch of {least} images; at most one for each image"
 
 
 def _number_of_buffers(model: str, tasks: int, size: int) -> int:

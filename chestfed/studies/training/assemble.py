@@ -22,6 +22,7 @@ from chestfed.learning.engines.fleet import Fleet, LocalFleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.layout import Layout, Place
 from chestfed.learning.engines.messages.shapes import Shapes, make_blank
+from chestfed.learning.engines.parts import Parts
 from chestfed.learning.engines.server import ClassMonitor, ServerEngine
 from chestfed.learning.engines.weights import client_weights
 from chestfed.learning.exchange.exchange import Exchange
@@ -220,6 +221,7 @@ class Deployment:
         """Write what a report says of the sites; see `chestfed.studies.training.client_summary`."""
         write_site_cards(folder, experiment)
 
+    has_test_images = True  #: whether they are in this process, and not at a hospital
     leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
 
     def begin(self, studies: Sequence[Experiment]) -> None:
@@ -271,15 +273,25 @@ def watch_classes(experiment: Experiment, federation: Federation, network: FlatM
 
 
 def make_member_host(
-    experiment: Experiment, federation: Federation, number: int, member: ClientData, network: FlatModule
+    experiment: Experiment,
+    federation: Federation,
+    number: int,
+    member: ClientData,
+    network: FlatModule,
+    parts: Parts | None = None,
 ) -> Host:
-    """The host of a client whose images are here; `network` may be shared by hosts of one process."""
+    """The host of a client whose images are here; `network` may be shared by hosts of one process.
+
+    `parts` are those of its batches that are computed in this process; None: all.
+    """
     pipeline, machine = experiment.pipeline, experiment.machine
+    parts = parts or Parts(pipeline.runtime.batch_parts)
 
     def batches(stream: str) -> TrainBatches:
         images, sampling = federation.images_per_step, federation.settings.sampling
         positives = None if sampling is None else sampling.count(images)
-        return member.train_batches(images, pipeline.training_seed, stream, pipeline.augment, machine, positives)
+        more = {"positives": positives, "share": parts.select}
+        return member.train_batches(images, pipeline.training_seed, stream, pipeline.augment, machine, **more)
 
     spec = federation.settings.objective_spec
     client = NetworkClient(
@@ -295,6 +307,7 @@ def make_member_host(
         weight_decay=federation.settings.weight_decay,
         samples=len(member.labels),
         loss_draws=spec.draws,
+        parts=parts,
     )
     rule_of = partial(federation.rule, number=number)
     return Host(client, rule_of, federation.place(number), federation.exchange)

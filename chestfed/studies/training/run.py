@@ -205,11 +205,6 @@ class RunningStudy:
         """The identity of the study."""
         return identify(self.experiment).digest
 
-    @property
-    def has_test_images(self) -> bool:
-        """Whether the test images are in this process, and not in another or at a hospital."""
-        return type(self.deployment) is Deployment
-
     def run_all_ks(self) -> None:
         """Train and score every K, and write its table after each."""
         for place, k in enumerate(self.pipeline.k, start=1):
@@ -273,7 +268,7 @@ class RunningStudy:
         if not (folder / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started
             write_json(folder / TIME, {"seconds": seconds, "resumed": resumed, "on": self.experiment.machine.name})
-        if k == self.pipeline.k[-1] and not row.scores_stay and self.has_test_images:
+        if k == self.pipeline.k[-1] and not row.scores_stay and self.deployment.has_test_images:
             write_mistakes(folder, self.experiment.test, trained.outputs.scores)
         write_result(folder, self.part(folder), row, trained.outputs.scores, self.experiment.test)
         return row
@@ -281,7 +276,7 @@ class RunningStudy:
     def _score_stage_1(self, pretrained: Pretrained) -> None:
         """Write the AUCs after stage 1 alone, where the test images are at hand."""
         file, machine = self.folder / STAGE_1, self.experiment.machine
-        if file.exists() or not self.pipeline.pretrain.epochs or not self.has_test_images:
+        if file.exists() or not self.pipeline.pretrain.epochs or not self.deployment.has_test_images:
             return
         network = new_network(self.pipeline, machine)
         network.bind(pretrained.weights.to(machine.device).clone())

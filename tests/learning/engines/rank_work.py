@@ -23,11 +23,10 @@ from chestfed.studies.training.data.collection import load_collection
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.deployments.ranks import Ranks
 from chestfed.studies.training.loop import Trained, train_federated
-from chestfed.studies.training.pretrain import pretrain
 from tests.studies.training.test_resume_algorithms import Interrupted, make_pipeline
 
 PIPELINES = [
-    make_pipeline(name, "pretrain.epochs=0.02", "federated.stage_output=algorithm", *more)
+    make_pipeline(name, "pretrain.epochs=0.02", "federated.stage_output=algorithm", "evaluation.batch_size=16", *more)
     for name, more in (
         ("coda", ("model.norm=batch", "federated.weights=images")),
         ("pdmm", ()),
@@ -51,7 +50,7 @@ MACHINE = prepare_machine(PIPELINES[0].runtime)
 def train(setup: Experiment, folder: Path, deployment: Deployment, stop_after: int = 0) -> Trained:
     for stage in ("stage1", "stage2"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
-    start = pretrain(setup, folder / "stage1", lambda step, loss: None)
+    start = deployment.pretrain(setup, folder / "stage1", lambda step, loss: None)
 
     def report(history: Any) -> None:
         if len(history) == stop_after:

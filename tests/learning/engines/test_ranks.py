@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 
-from chestfed.core.errors import ConfigError, TrainingError
+from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Options
 from chestfed.learning.engines import declaration
 from chestfed.learning.engines.declaration import engine_for
-from chestfed.learning.engines.ranks.fleet import find_host_rank
 from chestfed.learning.engines.ranks.link import Link
+from chestfed.learning.engines.ranks.parts import find_team
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.rules import check_runs
 from tests.cases import assert_refused
@@ -27,7 +26,7 @@ from tests.studies.training.test_resume_algorithms import make_pipeline
 
 @pytest.mark.parametrize(("clients", "ranks"), [(5, 2), (5, 5), (5, 8), (1, 3)])
 def test_clients_are_dealt_evenly(clients: int, ranks: int) -> None:
-    shares = [[n for n in range(clients) if find_host_rank(n, clients, ranks) == rank] for rank in range(ranks)]
+    shares = [[n for n in range(clients) if find_team(n, clients, ranks, 1) == [rank]] for rank in range(ranks)]
     assert sorted(number for share in shares for number in share) == list(range(clients))
     assert clients == 1 or len(shares[0]) == min(map(len, shares))
 
@@ -89,28 +88,3 @@ def test_ranks_that_cannot_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
             monkeypatch.setenv(name, value)
         with assert_refused(ConfigError, "processes cannot meet", address=f"127.0.0.1:{port}"):
             Link.joined(1.0, torch.device("cpu"))
-
-
-def links() -> tuple[Link, Link]:
-    store, cpu = dist.HashStore(), torch.device("cpu")
-    left, right = (Link(store, rank, 2, 60.0, cpu, cpu) for rank in range(2))
-    return left, right
-
-
-def test_failure_of_a_rank_is_passed_on() -> None:
-    for error, kind in ((TrainingError("client 'b': its update"), TrainingError), (KeyError("b"), RuntimeError)):
-        left, right = links()
-        try:
-            raise error
-        except Exception as raised:
-            right.fail(raised)
-        with pytest.raises(kind, match=r"(?s)'b'.*rank 1|rank 1.*'b'"):
-            left.fetch(1, None, "client 'a' on rank 1")
-
-
-def test_late_rank_is_named_with_its_client() -> None:
-    left, right = links()
-    right.post(0, {"header": "x"})
-    assert left.fetch(1, 0.0, "") == {"header": "x"}
-    with assert_refused(TrainingError, "no answer in time", who="client 'b' on rank 1"):
-        left.fetch(1, 0.1, "client 'b' on rank 1")

@@ -8,7 +8,7 @@ of one of four types, and the header is JSON of numbers, texts and lists.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -128,7 +128,12 @@ def check_header(data: bytes, like: Record, sender: str) -> list[Piece]:
             f"{sender}: {what} {_difference(header['tensors'], expected)}", kind="other tensors", sender=sender
         )
     _check_plain(header["plain"], plain, what, sender)
-    return [(_NAMES[tensor.dtype], tensor.numel()) for tensor in tensors.values()]
+    return count_pieces(tensors.values())
+
+
+def count_pieces(tensors: Iterable[Tensor]) -> list[Piece]:
+    """Type and number of numbers of each tensor."""
+    return [(_NAMES[tensor.dtype], tensor.numel()) for tensor in tensors]
 
 
 def count_by_type(pieces: Sequence[Piece]) -> dict[str, int]:

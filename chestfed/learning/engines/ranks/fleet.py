@@ -12,39 +12,49 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-from chestfed.learning.algorithms.variables import Record
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.messages.shapes import Shapes
-from chestfed.learning.engines.messages.wire import check_header, flatten, peek, rebuild
+from chestfed.learning.engines.messages.wire import (
+    Piece,
+    WireError,
+    check_header,
+    count_by_type,
+    count_pieces,
+    flatten,
+    peek,
+    rebuild,
+)
 from chestfed.learning.engines.ranks.link import LONG, Link
 
 
-def find_host_rank(number: int, clients: int, ranks: int) -> int:
-    """The rank that hosts a client: they are dealt out, rank 0 comes last, for it is the server too."""
-    return (number + 1) % ranks if clients > 1 else 0
-
-
 class RankFleet(Fleet):
-    """The clients as rank 0 sees them: some of its own, the others by their ranks."""
+    """The clients as rank 0 sees them: some of its own, the others by their ranks.
 
-    def __init__(self, link: Link, names: Sequence[str], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
+    `teams` are the ranks that compute each client; the first of them answers.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        names: Sequence[str],
+        hosts: Mapping[int, Host],
+        shapes: Sequence[Shapes],
+        teams: Sequence[Sequence[int]],
+    ) -> None:
         self.names = tuple(names)
-        self._link, self._hosts, self._shapes = link, hosts, shapes
+        self._link, self._hosts, self._shapes, self._teams = link, hosts, shapes, teams
 
     def ask(self, requests: Mapping[int, Request[Answer]], enough: int | None = None) -> dict[int, Answer]:
         """See `Fleet.ask`; the other ranks work while this one does, and none is gone without."""
-        by_rank: dict[int, dict[int, Request[Answer]]] = {}
+        works = self._send({number: request for number, request in requests.items() if any(self._teams[number])})
+        answers = {
+            number: self._hosts[number].answer(request) for number, request in requests.items() if number in self._hosts
+        }
         for number, request in requests.items():
-            if number not in self._hosts:
-                by_rank.setdefault(self._rank(number), {})[number] = request
-        works = self._send(by_rank)
-        local_requests = {number: request for number, request in requests.items() if number in self._hosts}
-        answers = {number: self._hosts[number].answer(request) for number, request in local_requests.items()}
-        for rank, remote in by_rank.items():
-            for number, request in remote.items():
-                answers[number] = self._receive(rank, number, request)
+            if number not in answers:
+                answers[number] = self._receive(number, request)
         for work in works:
             self._link.finish(work, "a rank that was sent something")
         return {number: answers[number] for number in requests}
@@ -54,50 +64,65 @@ class RankFleet(Fleet):
         for host in self._hosts.values():
             host.client.close()
 
-    def _rank(self, number: int) -> int:
-        return find_host_rank(number, len(self.names), self._link.size)
-
-    def _send(self, by_rank: Mapping[int, Mapping[int, Request[Answer]]]) -> list[dist.Work]:
-        """Requests to other ranks; tensors that several share are sent once to each rank."""
+    def _send(self, requests: Mapping[int, Request[Answer]]) -> list[dist.Work]:
+        """Requests to other ranks; tensors that several share are sent once, those for several ranks to all."""
+        described: list[tuple[int, str, int]] = []
+        parcels: dict[tuple[int, ...], tuple[list[Tensor], set[int]]] = {}
+        for number, request in requests.items():
+            header, tensors = flatten(request)
+            key = tuple(id(tensor) for tensor in tensors)
+            parcels.setdefault(key, (tensors, set()))[1].update(rank for rank in self._teams[number] if rank)
+            described.append((number, header.decode(), list(parcels).index(key)))
+        if not requests:
+            return []
+        about = [(count_pieces(tensors), sorted(ranks)) for tensors, ranks in parcels.values()]
+        self._link.announce({"do": "ask", "requests": described, "parcels": about})
         works: list[dist.Work] = []
-        for rank, requests in by_rank.items():
-            described: list[tuple[int, str, int]] = []
-            parcels: dict[tuple[int, ...], list[Tensor]] = {}
-            for number, request in requests.items():
-                header, tensors = flatten(request)
-                key = tuple(id(tensor) for tensor in tensors)
-                parcels.setdefault(key, tensors)
-                described.append((number, header.decode(), list(parcels).index(key)))
-            self._link.post(rank, {"do": "ask", "requests": described})
-            works += [work for tensors in parcels.values() for work in self._link.push(rank, tensors)]
+        for tensors, ranks in parcels.values():
+            works += self._link.spread(tensors) if len(ranks) > 1 else self._link.push(next(iter(ranks)), tensors)
         return works
 
-    def _receive(self, rank: int, number: int, request: Request[Answer]) -> Answer:
-        link, what = self._link, f"client '{self.names[number]}' on rank {rank}"
-        note = link.fetch(rank, link.timeout, what)
+    def _receive(self, number: int, request: Request[Answer]) -> Answer:
+        link, rank = self._link, self._teams[number][0]
+        what = f"client '{self.names[number]}' on rank {rank}"
+        note = link.fetch(rank, what)
         like = self._shapes[number].reply(request)
         header = str(note["header"]).encode()
         return rebuild(header, link.pull(rank, check_header(header, like, what), what), like, what)
 
 
-def answer_requests(link: Link, note: Mapping[str, Any], hosts: Mapping[int, Host], shapes: Sequence[Shapes]) -> None:
-    """Answer what rank 0 asks of the clients of this rank."""
-    sent: list[tuple[int, str, int]] = note["requests"]
-    requests: list[tuple[int, Request[Record], bytes, int]] = []
-    parcels: dict[int, dict[str, Tensor]] = {}
-    for number, text, parcel in sent:
-        header = text.encode()
-        like = shapes[number].request(*peek(header, "rank 0"), "rank 0")
-        pieces = check_header(header, like, "rank 0")
-        if parcel not in parcels:
-            parcels[parcel] = link.pull(0, pieces, "rank 0")
-        requests.append((number, like, header, parcel))
+def answer_requests(
+    link: Link,
+    note: Mapping[str, Any],
+    hosts: Mapping[int, Host],
+    shapes: Sequence[Shapes],
+    teams: Sequence[Sequence[int]],
+) -> None:
+    """Carry out what rank 0 asks of the clients of this rank; the first rank of a client's team answers."""
+    parcels = [_open_parcel(link, pieces, ranks) for pieces, ranks in note["parcels"]]
     works: list[dist.Work] = []
     answers: list[list[Tensor]] = []  # they must stay until they are sent
-    for number, like, header, parcel in requests:
+    for number, text, parcel in note["requests"]:
+        if number not in hosts:
+            continue
+        header = text.encode()
+        like = shapes[number].request(*peek(header, "rank 0"), "rank 0")
+        if count_by_type(check_header(header, like, "rank 0")) != {
+            kind: len(run) for kind, run in parcels[parcel].items()
+        }:
+            raise WireError("rank 0 sent other arrays than it announced", kind="other arrays", sender="rank 0")
         answer, tensors = flatten(hosts[number].answer(rebuild(header, parcels[parcel], like, "rank 0")))
-        link.post(0, {"header": answer.decode()})
+        if teams[number][0] != link.rank:
+            continue
+        works += link.post(0, {"header": answer.decode()})
         works += link.push(0, tensors)
         answers.append(tensors)
     for work in works:
         link.finish(work, "rank 0", LONG)  # which first does its own clients' work
+
+
+def _open_parcel(link: Link, pieces: Sequence[Piece], ranks: Sequence[int]) -> dict[str, Tensor]:
+    """What rank 0 sends to these ranks: to all, if there are several, so that every rank takes part."""
+    if len(ranks) > 1:
+        return link.take(0, pieces, "rank 0")
+    return link.pull(0, pieces, "rank 0") if ranks == [link.rank] else {}

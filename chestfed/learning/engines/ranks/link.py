@@ -1,7 +1,8 @@
 """The connection between the ranks of torch.distributed.
 
-Headers go through the launcher's store, so that a rank may wait for its next request as long as it takes and see within
-a second that another has failed; arrays go from rank to rank, by NCCL between GPUs, else by gloo.
+Notes, which are JSON, go by gloo; the arrays that they announce by NCCL between GPUs, else by gloo. What rank 0 has for
+all is broadcast. A rank that fails leaves the reason in the launcher's store and breaks its connections: who waits for
+it wakes and reads the reason.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -26,8 +27,11 @@ from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.learning.engines.declaration import is_launched
 from chestfed.learning.engines.messages.wire import TYPES, Piece, count_by_type
 
-#: Seconds between two looks at whether the others are alive.
-_LOOK = 1.0
+#: Seconds in which a rank that has broken the connection, or its end, may become known.
+_PATIENCE = 1.0
+
+#: Tag of messages that nobody sends.
+_UNUSED = 1
 
 #: As long as another rank may work before it takes what is sent; when its process ends, the connection breaks.
 LONG = timedelta(days=7)
@@ -42,8 +46,10 @@ class Link:
         self, store: dist.Store, rank: int, size: int, timeout: float, device: torch.device, place: torch.device
     ) -> None:
         self.rank, self.size, self.timeout, self.sent, self.received = rank, size, timeout, 0, 0
-        self.device, self._store, self._place = device, store, place  # arrays are sent from `place`
-        self._numbers: dict[tuple[int, int], int] = {}
+        self.device, self._store, self.place = device, store, place  # arrays are sent from `place`
+        self._notes: dist.ProcessGroup | None = None
+        self._groups: list[dist.ProcessGroup] = []  # of gloo
+        self._teams: dict[tuple[int, ...], dist.ProcessGroup] = {}
         self._processes: dict[int, tuple[str, int]] = {}
         self._store.set(f"process/{rank}", json.dumps([socket.gethostname(), os.getpid()]))
 
@@ -83,106 +89,167 @@ class Link:
             rank=rank,
             world_size=size,
             timeout=LONG,
+            device_id=device if own_gpus and device.index is not None else None,
         )
+        link._notes = dist.new_group(backend="gloo", timeout=LONG) if own_gpus else dist.group.WORLD
+        link._groups = [part for part in [link._notes] if part is not None]
         return link
 
     def meet(self) -> None:
-        """Wait until every rank is there; raises as `fetch`."""
-        began = time.monotonic()
+        """Wait until every rank is there; raises TrainingError if one is not within the time."""
+        until = time.monotonic() + self.timeout
         for rank in range(self.size):
-            while not self._has_message(f"process/{rank}"):
-                if time.monotonic() - began > self.timeout:
-                    raise TrainingError(f"rank {rank} has not started within {self.timeout:g} s (engine.timeout)")
+            try:
+                self._store.wait([f"process/{rank}"], timedelta(seconds=max(until - time.monotonic(), 1e-3)))
+            except RuntimeError:
+                raise TrainingError(f"rank {rank} has not started within {self.timeout:g} s (engine.timeout)") from None
 
-    def post(self, to: int, note: dict[str, Any]) -> None:
-        """Leave a note for another rank."""
-        text = json.dumps(note)
-        self._store.set(self._key(self.rank, to), text)
-        self.sent += len(text)
+    def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
+        """The group of some ranks; every rank must ask for it, in the same order."""
+        key = tuple(ranks)
+        if key not in self._teams:
+            self._teams[key] = dist.new_group(list(ranks), timeout=LONG)
+            if self.rank in ranks and dist.get_backend(self._teams[key]) == "gloo":
+                self._groups.append(self._teams[key])
+        return self._teams[key]
 
-    def fetch(self, source: int, patience: float | None, what: str) -> dict[str, Any]:
-        """The next note from a rank; `patience` in seconds, None: as long as that rank is there.
+    def announce(self, note: dict[str, Any]) -> None:
+        """Give a note from rank 0 to all others, which `hear` it."""
+        for part in _write(note):
+            self.sent += len(part)
+            self.finish(dist.broadcast(part, 0, group=self._notes, async_op=True), "the other ranks")
 
-        Raises
-        ------
-        TrainingError
-            If it does not come, or any rank has failed.
-        """
-        key, began = self._key(source, self.rank), time.monotonic()
-        while not self._has_message(key):
-            self.raise_if_peer_failed()
-            if patience is not None and time.monotonic() - began > patience:
-                raise TrainingError(
-                    f"{what} has not answered within {patience:g} s (engine.timeout). {_RESUME}",
-                    kind="no answer in time",
-                    who=what,
-                )
-        text = self._store.get(key)
-        self._store.delete_key(key)
+    def hear(self) -> dict[str, Any]:
+        """The next note that rank 0 gives to all, however long that takes; raises as `finish`."""
+        length = torch.zeros(1, dtype=torch.int64)
+        self.finish(dist.broadcast(length, 0, group=self._notes, async_op=True), "rank 0", LONG)
+        text = torch.empty(int(length), dtype=torch.uint8)
+        self.finish(dist.broadcast(text, 0, group=self._notes, async_op=True), "rank 0")
         self.received += len(text)
-        return dict(json.loads(text))
+        return _read(text)
+
+    def post(self, to: int, note: dict[str, Any]) -> list[dist.Work]:
+        """Send a note to one rank, which `fetch`es it; it is sent as long as the work is kept."""
+        parts = _write(note)
+        self.sent += sum(map(len, parts))
+        return _exchange([dist.P2POp(dist.isend, part, to, self._notes) for part in parts])
+
+    def fetch(self, source: int, what: str) -> dict[str, Any]:
+        """The next note that a rank has for this one alone; raises as `finish`."""
+        length = torch.zeros(1, dtype=torch.int64)
+        self.finish(dist.irecv(length, source, self._notes), what)
+        text = torch.empty(int(length), dtype=torch.uint8)
+        self.finish(dist.irecv(text, source, self._notes), what)
+        self.received += len(text)
+        return _read(text)
 
     def push(self, to: int, tensors: Iterable[Tensor]) -> list[dist.Work]:
-        """Send tensors from where they lie; they must stay as they are until the work is waited for."""
-        works = []
-        for tensor in tensors:
-            if tensor.numel():
-                self.sent += tensor.numel() * tensor.element_size()
-                works.append(dist.isend(tensor.detach().to(self._place).contiguous(), to))
-        return [work for work in works if work is not None]
+        """Send tensors to one rank from where they lie; they must stay as they are until the work is waited for."""
+        return _exchange([dist.P2POp(dist.isend, tensor, to) for tensor in self._sendable(tensors)])
 
     def pull(self, source: int, pieces: Sequence[Piece], what: str) -> dict[str, Tensor]:
-        """The tensors that a rank sends now, behind one another in one run `[n]` per type of number."""
+        """The tensors that a rank pushes now, behind one another in one run `[n]` per type of number."""
+        return self._receive(
+            pieces, what, lambda parts: _exchange([dist.P2POp(dist.irecv, part, source) for part in parts])
+        )
+
+    def spread(self, tensors: Iterable[Tensor]) -> list[dist.Work]:
+        """Send tensors to all other ranks, which `take` them; otherwise as `push`."""
+        return self._broadcast(self._sendable(tensors), self.rank)
+
+    def take(self, source: int, pieces: Sequence[Piece], what: str) -> dict[str, Tensor]:
+        """The tensors that a rank spreads now; otherwise as `pull`."""
+        return self._receive(pieces, what, lambda parts: self._broadcast(parts, source))
+
+    def _sendable(self, tensors: Iterable[Tensor]) -> list[Tensor]:
+        sent = [tensor.detach().to(self.place).contiguous() for tensor in tensors if tensor.numel()]
+        self.sent += sum(tensor.numel() * tensor.element_size() for tensor in sent)
+        return sent
+
+    def _broadcast(self, parts: Sequence[Tensor], source: int) -> list[dist.Work]:
+        works = [dist.broadcast(part, source, async_op=True) for part in parts]
+        return [work for work in works if work is not None]
+
+    def _receive(
+        self, pieces: Sequence[Piece], what: str, begin: Callable[[list[Tensor]], list[dist.Work]]
+    ) -> dict[str, Tensor]:
         lengths = count_by_type(pieces)
-        runs = {kind: torch.empty(lengths[kind], dtype=TYPES[kind], device=self._place) for kind in lengths}
-        places, works = dict.fromkeys(runs, 0), []
+        runs = {kind: torch.empty(lengths[kind], dtype=TYPES[kind], device=self.place) for kind in lengths}
+        places, parts = dict.fromkeys(runs, 0), []
         for kind, length in pieces:
             if length:
-                works.append(dist.irecv(runs[kind][places[kind] : places[kind] + length], source))
+                parts.append(runs[kind][places[kind] : places[kind] + length])
                 places[kind] += length
-        for work in works:
+        for work in begin(parts):
             self.finish(work, what)
         self.received += sum(run.numel() * run.element_size() for run in runs.values())
         return {kind: run.to(self.device) for kind, run in runs.items()}
 
     def finish(self, work: dist.Work | None, what: str, limit: timedelta | None = None) -> None:
-        """Wait for what was sent to, or is to come from, another rank; a broken connection raises its own error."""
+        """Wait for what was sent to, or is to come from, another rank: at most `timeout`, or the limit.
+
+        Raises
+        ------
+        TrainingError
+            If it does not come in time, a rank has failed, or the connection is broken.
+        """
+        began, limit = time.monotonic(), limit or timedelta(seconds=self.timeout)
         try:
             if work is not None:
-                work.wait(limit or timedelta(seconds=self.timeout))
+                work.wait(limit)
         except RuntimeError as error:  # gloo's and NCCL's have no class of their own
-            self.raise_if_peer_failed()
+            if time.monotonic() - began >= limit.total_seconds():
+                raise TrainingError(
+                    f"{what} has not answered within {limit.total_seconds():g} s (engine.timeout). {_RESUME}",
+                    kind="no answer in time",
+                    who=what,
+                ) from None
+            until = time.monotonic() + _PATIENCE
+            while time.monotonic() < until:  # a process that is ending closes its connections before it has ended
+                self.raise_if_peer_failed()
+                time.sleep(0.02)
             why = re.sub(r"^\[[^\]]*\] ", "", str(error)).partition(". ")[0]  # without the place in gloo's source
-            raise TrainingError(f"the connection to {what} is broken or too slow ({why}). {_RESUME}") from None
+            raise TrainingError(f"the connection to {what} is broken ({why}). {_RESUME}") from None
+
+    def finish_together(self, work: dist.Work | None) -> None:
+        """Wait for what several ranks compute together; with NCCL what follows on the GPU waits, and nothing here."""
+        if self.place.type == "cpu":
+            self.finish(work, "a rank of the same client")
+        elif work is not None:
+            work.wait()
 
     def raise_if_peer_failed(self) -> None:
         """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""
+        if self._store.check(["failure"]):
+            failure = json.loads(self._store.get("failure"))
+            raise (TrainingError if failure["known"] else RuntimeError)(failure["text"])
         for rank in range(self.size):
-            if rank == self.rank:
-                continue
-            if self._store.check([f"failed/{rank}"]):
-                failure = json.loads(self._store.get(f"failed/{rank}"))
-                raise (TrainingError if failure["known"] else RuntimeError)(failure["text"])
-            if self._ended(rank):
+            if rank != self.rank and self._ended(rank):
                 raise TrainingError(f"the process of rank {rank} has ended. {_RESUME}")
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others why this rank ends."""
+        """Tell the others why this rank ends, unless another's failure is known already, and hang up."""
         known = isinstance(error, ChestfedError)
         text = f"{error} (rank {self.rank})" if known else f"rank {self.rank}:\n{traceback.format_exc()}"
         with suppress(RuntimeError):  # where rank 0 has gone, with it the store
-            self._store.set(f"failed/{self.rank}", json.dumps({"known": known, "text": text}))
+            self._store.compare_set("failure", "", json.dumps({"known": known, "text": text}))
+        self._hang_up()
+
+    def _hang_up(self) -> None:
+        """Break the connections, so that a rank that waits for this one looks for a failure.
+
+        gloo closes all connections of a group when a wait in it ends without what was waited for.
+        """
+        for group in self._groups:
+            others = [rank for rank in dist.get_process_group_ranks(group) if rank != self.rank]
+            for rank in others[:1]:
+                with suppress(RuntimeError):
+                    dist.irecv(torch.zeros(1), rank, group, tag=_UNUSED).wait(timedelta(milliseconds=1))
 
     def wait_for_rank0(self) -> None:
         """Wait until rank 0 has received the failure: the launcher ends all processes when one ends."""
-        began = time.monotonic()
         with suppress(RuntimeError):
-            while (
-                not self._has_message("over")
-                and time.monotonic() - began < min(self.timeout, 60)
-                and not self._ended(0)
-            ):
-                pass
+            self._store.wait(["over"], timedelta(seconds=min(self.timeout, 60)))
 
     def close(self) -> None:
         """Leave; from rank 0: let all others leave."""
@@ -191,23 +258,6 @@ class Link:
                 self._store.set("over", "")
         if dist.is_initialized():
             dist.destroy_process_group()
-
-    def _key(self, source: int, to: int) -> str:
-        number = self._numbers[source, to] = self._numbers.get((source, to), 0) + 1
-        return f"{source}/{to}/{number}"
-
-    def _has_message(self, key: str) -> bool:
-        """Whether there is something under a key, within the time between two looks around.
-
-        It asks again and again: the store's own wait logs a warning each time that it ends without.
-        """
-        pause, until = 1e-4, time.monotonic() + _LOOK
-        while not self._store.check([key]):
-            if time.monotonic() > until:
-                return False
-            time.sleep(pause)
-            pause = min(1.05 * pause, 0.02)  # seen late by a twentieth of the wait
-        return True
 
     def _ended(self, rank: int) -> bool:
         """Whether a process of this machine has ended; of another machine that is not known."""
@@ -226,3 +276,18 @@ class Link:
             return True
         except OSError:  # another user's, or no Linux
             return False
+
+
+def _exchange(operations: list[dist.P2POp]) -> list[dist.Work]:
+    """Begin to send or receive, all at once; one launch with NCCL."""
+    return [work for work in dist.batch_isend_irecv(operations) if work is not None] if operations else []
+
+
+def _write(note: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """A note's length, int64 `[1]`, and its bytes `[n]`."""
+    text = torch.frombuffer(bytearray(json.dumps(note).encode()), dtype=torch.uint8)
+    return torch.tensor([len(text)]), text
+
+
+def _read(text: Tensor) -> dict[str, Any]:
+    return dict(json.loads(bytes(text.numpy())))

@@ -113,6 +113,8 @@ class KeptTest(TestSet):
 class Hospitals(Deployment):
     """The hospitals of a pipeline, in the order of addition; the first is the target."""
 
+    has_test_images = False
+
     def __init__(self, conversation: Conversation, faults: Faults, pipeline: Pipeline, membership: Membership) -> None:
         self._conversation, self._faults = conversation, faults
         self._pipeline, self._membership, self.names = pipeline, membership, membership.names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -94,9 +94,19 @@ class ClientData:
         return torch.from_numpy(weight @ ~np.isnan(self.labels) / weight.sum())
 
     def train_batches(
-        self, batch_size: int, seed: int, name: str, augment: Augment, machine: Machine, positives: int | None = None
+        self,
+        batch_size: int,
+        seed: int,
+        name: str,
+        augment: Augment,
+        machine: Machine,
+        positives: int | None = None,
+        share: Callable[[int], np.ndarray] | None = None,
     ) -> TrainBatches:
-        """Endless augmented batches, the order depends on seed and name only; with so many `positives` in each."""
+        """Endless augmented batches, the order depends on seed and name only; with so many `positives` in each.
+
+        `share` is that of `TrainBatches`.
+        """
         kind = TrainBatches if positives is None else partial(BalancedBatches, positives=positives)
         return kind(
             self.images,
@@ -106,6 +116,7 @@ class ClientData:
             seed=seed,
             name=name,
             augment=augment,
+            share=share,
             workers=0
             if isinstance(self.images, FeatureImages)
             else machine.loader_workers,  # there is nothing to do ahead
@@ -235,22 +246,41 @@ def score(
     if test.parts:
         each = [score(network, parameters, buffers, part, batch_size, machine).scores for part in test.parts]
         return Outputs(np.concatenate(each), buffers)
+    prepare_scoring(network, parameters, buffers, test, machine)
+    logits = run_batches(network, test, batch_size, machine)
+    return Outputs(read_probabilities(logits), network.buffers())
+
+
+def prepare_scoring(
+    network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet, machine: Machine, *, renews: bool = True
+) -> None:
+    """Give the network the parameters and statistics that a test set is scored with; these buffers if not `renews`."""
     network.bind(parameters)
     network.load_buffers(buffers)
     network.module.eval()
-    if test.statistics_images is not None and buffers.numel():
+    if renews and test.statistics_images is not None and buffers.numel():
         take_statistics(network.module, test.statistics_images, machine)
-    results = []
+
+
+def run_batches(
+    network: FlatModule, test: TestSet, batch_size: int, machine: Machine, turn: tuple[int, int] = (0, 1)
+) -> Tensor:
+    """Logits `[n, J]` on the CPU of the images, or of the batches whose `turn` it is; see `EvalBatches`."""
+    results = [torch.zeros(0, len(test.diseases), dtype=network.grad.dtype, device=machine.device)]
     with torch.inference_mode():
-        for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device):
+        for batch in EvalBatches(test.images, test.labels, batch_size, device=machine.device, turn=turn):
             with torch.autocast(machine.device.type, torch.bfloat16, enabled=machine.autocast):
                 logits = network.module(batch.images)
             results.append(logits.to(network.grad.dtype).clone())  # not a view of the images, which are overwritten
-    logits = torch.cat(results).cpu()  # at the end: a GPU would be waited for at every batch
+    return torch.cat(results).cpu()  # at the end: a GPU would be waited for at every batch
+
+
+def read_probabilities(logits: Tensor) -> np.ndarray:
+    """Probabilities float64 `[n, J]` of logits on the CPU; raises `TrainingError` if one is not finite."""
     if not torch.isfinite(logits).all():
         text = "the network's outputs are not finite (NaN or infinity): lower federated.local_lr"
         raise TrainingError(text, kind="not finite")
-    return Outputs(probabilities(logits.numpy()), network.buffers())
+    return probabilities(logits.numpy())
 
 
 def spread_rows(rows: np.ndarray) -> np.ndarray:

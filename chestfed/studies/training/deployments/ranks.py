@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
 
+from torch import Tensor
+
+from chestfed.core.errors import TrainingError
 from chestfed.core.processes.stopping import ignore_signals
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.shapes import Shapes
-from chestfed.learning.engines.ranks.fleet import RankFleet, answer_requests, find_host_rank
+from chestfed.learning.engines.messages.wire import Piece, count_pieces
+from chestfed.learning.engines.parts import Parts
+from chestfed.learning.engines.ranks.fleet import RankFleet, answer_requests
 from chestfed.learning.engines.ranks.link import Link
+from chestfed.learning.engines.ranks.parts import find_team, make_parts
 from chestfed.learning.engines.torchrun import Options
 from chestfed.learning.models import FlatModule
 from chestfed.studies.experiment.device import Machine
@@ -22,12 +31,17 @@ from chestfed.studies.training.assemble import (
     make_member_host,
     starting_network,
 )
+from chestfed.studies.training.data.clients import Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
-from chestfed.studies.training.pretrain import Pretrained
+from chestfed.studies.training.deployments.scores import gather_scores, list_tests, score_share, send_scores
+from chestfed.studies.training.pretrain import Pretrained, StageOne, assist, new_network, pretrain
 
 
 class Ranks(Deployment):
-    """The clients on ranks. Stage 1 and scoring of test images are rank 0's; the others wait."""
+    """The clients on ranks, which share the batches of test images, and the parts of batches in stage 1.
+
+    Of more ranks than clients each client has several, if batches have parts.
+    """
 
     def __init__(self, options: Options, machine: Machine) -> None:
         self.link = Link.joined(options.timeout, machine.device)
@@ -44,8 +58,9 @@ class Ranks(Deployment):
         if error is not None:
             link.fail(error)
         if self.leads:
-            for rank in range(1, link.size) if error is None else ():
-                link.post(rank, {"do": "end"})
+            if error is None:
+                with suppress(TrainingError):  # of a rank that has ended: all is done
+                    link.announce({"do": "end"})
             link.close()
             return
         if error is not None:
@@ -57,8 +72,7 @@ class Ranks(Deployment):
     def begin(self, studies: Sequence[Experiment]) -> None:
         """See `Deployment.begin`: the images are in the cache, the other ranks may read them."""
         self._studies = tuple(studies)
-        for rank in range(1, self.link.size):
-            self.link.post(rank, {"do": "load"})
+        self.link.announce({"do": "load"})
 
     def fleet(
         self, experiment: Experiment, pretrained: Pretrained, federation: Federation, network: FlatModule
@@ -66,34 +80,100 @@ class Ranks(Deployment):
         """See `Deployment.fleet`: every rank makes hosts for its share of the clients, at the same start."""
         link, study = self.link, self._studies.index(experiment)
         start = [pretrained.weights, pretrained.buffers]
-        sizes, kind = [tensor.numel() for tensor in start], experiment.machine.dtype
-        for rank in range(1, link.size):
-            link.post(rank, {"do": "join", "study": study, "k": federation.k, "sizes": sizes, "dtype": kind})
-        works = [(rank, work) for rank in range(1, link.size) for work in link.push(rank, start)]
-        for rank, work in works:
-            link.finish(work, f"rank {rank}")
-        hosts = _hosts(link, experiment, federation, network)
-        return RankFleet(link, federation.names, hosts, _shapes(federation, network))
+        link.announce({"do": "join", "study": study, "k": federation.k, "pieces": count_pieces(start)})
+        for work in link.spread(start):
+            link.finish(work, "the other ranks")
+        hosts, teams = _hosts(link, experiment, federation, network)
+        return RankFleet(link, federation.names, hosts, _shapes(federation, network), teams)
+
+    def pretrain(self, experiment: Experiment, folder: Path, report: Callable[[int, float], None]) -> Pretrained:
+        """See `Deployment.pretrain`: as many ranks as a batch has parts take the same steps."""
+        link, study = self.link, self._studies.index(experiment)
+        if experiment.pipeline.runtime.batch_parts == 1:
+            return super().pretrain(experiment, folder, report)
+        link.announce({"do": "team", "study": study})
+        parts = _share_stage_1(link, experiment)
+
+        def begin(stage: StageOne) -> None:
+            tensors = stage.tensors()
+            about = [(name, list(tensor.shape)) for name, tensor in tensors.items()]
+            pieces = count_pieces(tensors.values())
+            link.announce({"do": "pretrain", "study": study, "done": stage.done, "tensors": about, "pieces": pieces})
+            for work in link.spread(tensors.values()):
+                link.finish(work, "the other ranks")
+
+        return pretrain(experiment, folder, report, parts, begin)
+
+    def score(
+        self, experiment: Experiment, network: FlatModule, parameters: Tensor, buffers: Tensor, test: TestSet
+    ) -> Outputs:
+        """See `Deployment.score`: every rank scores its share of the batches, which are those of one process."""
+        link, point = self.link, [parameters[: network.size], buffers]
+        place = next(place for place, other in enumerate(list_tests(experiment)) if other is test)
+        numbers = {"study": self._studies.index(experiment), "test": place}
+        link.announce({"do": "score", **numbers, "pieces": count_pieces(point)})
+        works = link.spread(point)
+        logits = score_share(link, experiment, network, parameters, buffers, test)
+        for work in works:
+            link.finish(work, "the other ranks")
+        return gather_scores(link, experiment, logits, buffers if test.parts else network.buffers(), test)
 
     def serve(self, load: Callable[[], Sequence[Experiment]]) -> None:
-        studies: Sequence[Experiment] = ()
-        hosts, shapes = dict[int, Host](), list[Shapes]()
-        while (note := self.link.fetch(0, None, "rank 0"))["do"] != "end":
+        work = _Follower(self.link)
+        while (note := self.link.hear())["do"] != "end":
             if note["do"] == "load":
-                studies = load()
-                continue
-            if note["do"] == "ask":
-                answer_requests(self.link, note, hosts, shapes)
-                continue
-            for host in hosts.values():
-                host.client.close()
-            experiment = studies[note["study"]]
-            pieces = [(note["dtype"], size) for size in note["sizes"]]
-            start = self.link.pull(0, pieces, "rank 0")[note["dtype"]].split(note["sizes"])
-            network = starting_network(experiment.pipeline, experiment.machine, Pretrained(start[0], start[1], []))
-            federation = form_federation(experiment, note["k"])
-            hosts = _hosts(self.link, experiment, federation, network)
-            shapes = _shapes(federation, network)
+                work.studies = load()
+            else:
+                work.carry_out(note)
+
+
+class _Follower:
+    """A rank that does what rank 0 asks: its clients with their hosts, and the network that it scores with."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self.studies: Sequence[Experiment] = ()
+        self._hosts, self._shapes, self._teams = dict[int, Host](), list[Shapes](), list[list[int]]()
+        self._scoring: tuple[Experiment, FlatModule] | None = None
+
+    def carry_out(self, note: Mapping[str, Any]) -> None:
+        link = self._link
+        if note["do"] == "ask":
+            answer_requests(link, note, self._hosts, self._shapes, self._teams)
+            return
+        experiment = self.studies[note["study"]]
+        match note["do"]:
+            case "team":
+                _share_stage_1(link, experiment)
+            case "pretrain":
+                _assist(link, experiment, note)
+            case "score":
+                weights, buffers = _take_point(link, note["pieces"])
+                network, test = self._make_scoring(experiment, weights), list_tests(experiment)[note["test"]]
+                send_scores(link, score_share(link, experiment, network, weights, buffers, test))
+            case "join":
+                for host in self._hosts.values():
+                    host.client.close()
+                weights, buffers = _take_point(link, note["pieces"])
+                network = starting_network(experiment.pipeline, experiment.machine, Pretrained(weights, buffers, []))
+                federation = form_federation(experiment, note["k"])
+                self._hosts, self._teams = _hosts(link, experiment, federation, network)
+                self._shapes = _shapes(federation, network)
+
+    def _make_scoring(self, experiment: Experiment, weights: Tensor) -> FlatModule:
+        """A network of the study, for weights of this type; the last one is kept."""
+        if self._scoring is None or self._scoring[0] is not experiment or self._scoring[1].grad.dtype != weights.dtype:
+            kind = str(weights.dtype).removeprefix("torch.")
+            machine = replace(experiment.machine, dtype=kind, compile=False)
+            self._scoring = experiment, new_network(experiment.pipeline, machine)
+        return self._scoring[1]
+
+
+def _take_point(link: Link, pieces: Sequence[Piece]) -> tuple[Tensor, Tensor]:
+    """The weights and buffers that rank 0 spreads."""
+    (kind, size), _ = pieces
+    weights, buffers = link.take(0, pieces, "rank 0")[kind].split([size, sum(length for _, length in pieces) - size])
+    return weights, buffers
 
 
 def _shapes(federation: Federation, network: FlatModule) -> list[Shapes]:
@@ -101,11 +181,32 @@ def _shapes(federation: Federation, network: FlatModule) -> list[Shapes]:
     return [federation.shapes(*sizes, number) for number in range(len(federation.names))]
 
 
-def _hosts(link: Link, experiment: Experiment, federation: Federation, network: FlatModule) -> dict[int, Host]:
-    """The hosts of the clients that this rank has."""
-    members = list_members(experiment, federation.k)
-    return {
-        number: make_member_host(experiment, federation, number, member, network)
-        for number, member in enumerate(members)
-        if find_host_rank(number, len(members), link.size) == link.rank
-    }
+def _hosts(
+    link: Link, experiment: Experiment, federation: Federation, network: FlatModule
+) -> tuple[dict[int, Host], list[list[int]]]:
+    """The hosts of the clients that this rank computes, alone or with others, and the ranks of every client."""
+    members, count = list_members(experiment, federation.k), experiment.pipeline.runtime.batch_parts
+    teams = [find_team(number, len(members), link.size, count) for number in range(len(members))]
+    hosts = {}
+    for number, member in enumerate(members):
+        parts = make_parts(count, link, teams[number])
+        if parts is not None:
+            hosts[number] = make_member_host(experiment, federation, number, member, network, parts)
+    return hosts, teams
+
+
+def _share_stage_1(link: Link, experiment: Experiment) -> Parts | None:
+    """Parts of the batches of stage 1 that this rank computes; None if there are more ranks than parts."""
+    count = experiment.pipeline.runtime.batch_parts
+    return make_parts(count, link, range(min(link.size, count)))
+
+
+def _assist(link: Link, experiment: Experiment, note: Mapping[str, Any]) -> None:
+    """Compute this rank's parts of stage 1, if it has any."""
+    runs = link.take(0, note["pieces"], "rank 0")
+    tensors, places = dict[str, Tensor](), dict.fromkeys(runs, 0)
+    for (name, shape), (kind, length) in zip(note["tensors"], note["pieces"], strict=True):
+        tensors[name] = runs[kind][places[kind] : places[kind] + length].clone().view(shape)
+        places[kind] += length
+    if (parts := _share_stage_1(link, experiment)) is not None:
+        assist(experiment, parts, tensors, note["done"])
