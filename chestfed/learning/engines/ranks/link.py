@@ -13,8 +13,8 @@ import re
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -117,14 +117,14 @@ class Link:
         """Give a note from rank 0 to all others, which `hear` it."""
         for part in _write(note):
             self.sent += len(part)
-            self.finish(dist.broadcast(part, 0, group=self._notes, async_op=True), "the other ranks")
+            self._share(part, "the other ranks", timedelta(seconds=self.timeout))
 
     def hear(self) -> dict[str, Any]:
         """The next note that rank 0 gives to all, however long that takes; raises as `finish`."""
         length = torch.zeros(1, dtype=torch.int64)
-        self.finish(dist.broadcast(length, 0, group=self._notes, async_op=True), "rank 0", LONG)
+        self._share(length, "rank 0", LONG)
         text = torch.empty(int(length), dtype=torch.uint8)
-        self.finish(dist.broadcast(text, 0, group=self._notes, async_op=True), "rank 0")
+        self._share(text, "rank 0", timedelta(seconds=self.timeout))
         self.received += len(text)
         return _read(text)
 
@@ -132,26 +132,28 @@ class Link:
         """Send a note to one rank, which `fetch`es it; it is sent as long as the work is kept."""
         parts = _write(note)
         self.sent += sum(map(len, parts))
-        return _exchange([dist.P2POp(dist.isend, part, to, self._notes) for part in parts])
+        return self.exchange([dist.P2POp(dist.isend, part, to, self._notes) for part in parts], f"rank {to}")
 
     def fetch(self, source: int, what: str) -> dict[str, Any]:
         """The next note that a rank has for this one alone; raises as `finish`."""
         length = torch.zeros(1, dtype=torch.int64)
-        self.finish(dist.irecv(length, source, self._notes), what)
+        self._hear_from(source, length, what)
         text = torch.empty(int(length), dtype=torch.uint8)
-        self.finish(dist.irecv(text, source, self._notes), what)
+        self._hear_from(source, text, what)
         self.received += len(text)
         return _read(text)
 
     def push(self, to: int, tensors: Iterable[Tensor]) -> list[dist.Work]:
         """Send tensors to one rank from where they lie; they must stay as they are until the work is waited for."""
-        return _exchange([dist.P2POp(dist.isend, tensor, to) for tensor in self._sendable(tensors)])
+        return self.exchange([dist.P2POp(dist.isend, tensor, to) for tensor in self._sendable(tensors)], f"rank {to}")
 
     def pull(self, source: int, pieces: Sequence[Piece], what: str) -> dict[str, Tensor]:
         """The tensors that a rank pushes now, behind one another in one run `[n]` per type of number."""
-        return self._receive(
-            pieces, what, lambda parts: _exchange([dist.P2POp(dist.irecv, part, source) for part in parts])
-        )
+
+        def begin(parts: list[Tensor]) -> list[dist.Work]:
+            return self.exchange([dist.P2POp(dist.irecv, part, source) for part in parts], what)
+
+        return self._receive(pieces, what, begin)
 
     def spread(self, tensors: Iterable[Tensor]) -> list[dist.Work]:
         """Send tensors to all other ranks, which `take` them; otherwise as `push`."""
@@ -161,13 +163,30 @@ class Link:
         """The tensors that a rank spreads now; otherwise as `pull`."""
         return self._receive(pieces, what, lambda parts: self._broadcast(parts, source))
 
+    def exchange(self, operations: list[dist.P2POp], what: str) -> list[dist.Work]:
+        """Begin to send or receive, all at once: one launch with NCCL. Raises as `finish`."""
+        with self._explained(what, None):
+            works = dist.batch_isend_irecv(operations) if operations else []
+        return [work for work in works if work is not None]
+
+    def _share(self, part: Tensor, what: str, limit: timedelta) -> None:
+        """Take part in the broadcast of a piece of a note."""
+        with self._explained(what, None):
+            work = dist.broadcast(part, 0, group=self._notes, async_op=True)
+        self.finish(work, what, limit)
+
+    def _hear_from(self, source: int, part: Tensor, what: str) -> None:
+        for work in self.exchange([dist.P2POp(dist.irecv, part, source, self._notes)], what):
+            self.finish(work, what)
+
     def _sendable(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         sent = [tensor.detach().to(self.place).contiguous() for tensor in tensors if tensor.numel()]
         self.sent += sum(tensor.numel() * tensor.element_size() for tensor in sent)
         return sent
 
     def _broadcast(self, parts: Sequence[Tensor], source: int) -> list[dist.Work]:
-        works = [dist.broadcast(part, source, async_op=True) for part in parts]
+        with self._explained("the other ranks", None):
+            works = [dist.broadcast(part, source, async_op=True) for part in parts]
         return [work for work in works if work is not None]
 
     def _receive(
@@ -193,12 +212,30 @@ class Link:
         TrainingError
             If it does not come in time, a rank has failed, or the connection is broken.
         """
-        began, limit = time.monotonic(), limit or timedelta(seconds=self.timeout)
-        try:
+        limit = limit or timedelta(seconds=self.timeout)
+        with self._explained(what, limit):
             if work is not None:
                 work.wait(limit)
+
+    def compute_together(self, begin: Callable[[], Sequence[dist.Work | None]]) -> None:
+        """Do what some ranks compute together; with NCCL what follows on the GPU waits, and nothing here."""
+        what = "a rank of the same client"
+        with self._explained(what, None):
+            works = begin()
+        for work in works:
+            if self.place.type == "cpu":
+                self.finish(work, what)
+            elif work is not None:
+                work.wait()
+
+    @contextmanager
+    def _explained(self, what: str, limit: timedelta | None) -> Iterator[None]:
+        """A block of torch.distributed's, whose errors are raised as `finish` says."""
+        began = time.monotonic()
+        try:
+            yield
         except RuntimeError as error:  # gloo's and NCCL's have no class of their own
-            if time.monotonic() - began >= limit.total_seconds():
+            if limit is not None and time.monotonic() - began >= limit.total_seconds():
                 raise TrainingError(
                     f"{what} has not answered within {limit.total_seconds():g} s (engine.timeout). {_RESUME}",
                     kind="no answer in time",
@@ -210,13 +247,6 @@ class Link:
                 time.sleep(0.02)
             why = re.sub(r"^\[[^\]]*\] ", "", str(error)).partition(". ")[0]  # without the place in gloo's source
             raise TrainingError(f"the connection to {what} is broken ({why}). {_RESUME}") from None
-
-    def finish_together(self, work: dist.Work | None) -> None:
-        """Wait for what several ranks compute together; with NCCL what follows on the GPU waits, and nothing here."""
-        if self.place.type == "cpu":
-            self.finish(work, "a rank of the same client")
-        elif work is not None:
-            work.wait()
 
     def raise_if_peer_failed(self) -> None:
         """Raise `TrainingError` if another rank has failed, or its process on this machine has ended."""
@@ -276,11 +306,6 @@ class Link:
             return True
         except OSError:  # another user's, or no Linux
             return False
-
-
-def _exchange(operations: list[dist.P2POp]) -> list[dist.Work]:
-    """Begin to send or receive, all at once; one launch with NCCL."""
-    return [work for work in dist.batch_isend_irecv(operations) if work is not None] if operations else []
 
 
 def _write(note: dict[str, Any]) -> tuple[Tensor, Tensor]:

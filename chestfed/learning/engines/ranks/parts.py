@@ -25,7 +25,7 @@ class RankParts(Parts):
         own = super().join(logits, images)
         table = own.new_zeros(images, own.shape[1], device=self._link.place)
         table[torch.from_numpy(self.select(images)).to(table.device)] = own.to(table.device)
-        self._link.finish_together(dist.all_reduce(table, group=self._group, async_op=True))
+        self._link.compute_together(lambda: [dist.all_reduce(table, group=self._group, async_op=True)])
         return table.to(own.device)
 
     def add(self, gradients: Iterable[Tensor]) -> Tensor:
@@ -49,13 +49,12 @@ class RankParts(Parts):
             if place != mine:
                 operations.append(dist.P2POp(dist.isend, pieces[:, place].contiguous(), rank, self._group))
                 operations.append(dist.P2POp(dist.irecv, by_rank[place], rank, self._group))
-        for work in dist.batch_isend_irecv(operations):
-            self._link.finish_together(work)
+        self._link.compute_together(lambda: dist.batch_isend_irecv(operations))
         total = by_rank[0][0].clone()
         for number in range(1, self.count):
             total += by_rank[number % count][number // count]
         whole = [torch.empty_like(total) for _ in range(count)]
-        self._link.finish_together(dist.all_gather(whole, total, group=self._group, async_op=True))
+        self._link.compute_together(lambda: [dist.all_gather(whole, total, group=self._group, async_op=True)])
         return torch.cat(whole)[:size].to(self._link.device)
 
 
