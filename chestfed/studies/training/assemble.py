@@ -290,8 +290,8 @@ def make_member_host(
     def batches(stream: str) -> TrainBatches:
         images, sampling = federation.images_per_step, federation.settings.sampling
         positives = None if sampling is None else sampling.count(images)
-        more = {"positives": positives, "share": parts.select}
-        return member.train_batches(images, pipeline.training_seed, stream, pipeline.augment, machine, **more)
+        about = images, pipeline.training_seed, stream, pipeline.augment, machine
+        return member.train_batches(*about, positives=positives, share=parts.select)
 
     spec = federation.settings.objective_spec
     client = NetworkClient(

@@ -274,7 +274,8 @@ class Link:
             others = [rank for rank in dist.get_process_group_ranks(group) if rank != self.rank]
             for rank in others[:1]:
                 with suppress(RuntimeError):
-                    dist.irecv(torch.zeros(1), rank, group, tag=_UNUSED).wait(timedelta(milliseconds=1))
+                    if (work := dist.irecv(torch.zeros(1), rank, group, tag=_UNUSED)) is not None:
+                        work.wait(timedelta(milliseconds=1))
 
     def wait_for_rank0(self) -> None:
         """Wait until rank 0 has received the failure: the launcher ends all processes when one ends."""
