@@ -111,7 +111,7 @@ def compare_maps(first: np.ndarray, second: np.ndarray) -> float | None:
     ranks = [rankdata(np.abs(part).ravel()) for part in (first, second)]
     if any(np.ptp(np.abs(part)) == 0 for part in (first, second)):
         return None
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 @contextmanager

@@ -65,14 +65,20 @@ def find_misjudged(
     drawn, examples = randomize(scorer.network, seed), list[Example]()
     for place, column in enumerate(scored.columns()):
         point = sensitivity_at_specificity(column)
+        if point is None:
+            continue
         rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
         output = scorer.outputs.index(column.disease)
-        for positive, kind in _KINDS.items() if point is not None else ():
+        for positive, kind in _KINDS.items():
             order = np.argsort(column.score if positive else -column.score, kind="stable")
             wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
             for row in rows[order[wrong[order]]][:shown]:
                 batches = EvalBatches(
-                    images.take([int(row)]), np.zeros((1, 0), np.float32), 1, form=scorer.input, device=machine.device
+                    images.take(np.array([row])),
+                    np.zeros((1, 0), np.float32),
+                    1,
+                    form=scorer.input,
+                    device=machine.device,
                 )
                 given = next(iter(batches)).images.clone()
                 maps = {name: make(scorer.network, given, output) for name, make in METHODS.items()}
@@ -140,10 +146,10 @@ def _draw(examples: Sequence[Example], origin: Origin, file: Path) -> None:
         row[0].set_title(one.kind, fontsize=8)
         for place, name in enumerate(METHODS):
             likeness = one.likeness[name]
-            about = "flat" if likeness is None else f"rank correlation {likeness:+.2f}"
+            about = "flat" if likeness is None else f"{likeness:+.2f}"
             for ax, values, title in (
                 (row[1 + 2 * place], one.maps[name], name),
-                (row[2 + 2 * place], one.random[name], f"random weights: {about}"),
+                (row[2 + 2 * place], one.random[name], f"random weights ({about})"),
             ):
                 ax.imshow(one.image, cmap="gray")
                 ax.imshow(values, cmap="inferno", alpha=0.55)

@@ -23,7 +23,8 @@ class TensorBoardRecord(ScalarRecord):
         except ImportError:
             text = f"--record tensorboard: TensorBoard is not installed: {install_command('tensorboard')}"
             raise ConfigError(text, kind="not installed", extra="tensorboard") from None
-        self._writer_type, self._folder, self._writer = SummaryWriter, folder, None
+        self._writer_type, self._folder = SummaryWriter, folder
+        self._writer: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
         """Begin a folder of events; parameters and tags are texts."""

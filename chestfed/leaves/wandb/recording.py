@@ -43,7 +43,8 @@ class WandbRecord(ScalarRecord):
         except ImportError:
             text = f"--record wandb: Weights & Biases is not installed: {install_command('wandb')}"
             raise ConfigError(text, kind="not installed", extra="wandb") from None
-        self._wandb, self._folder, self._run = wandb, folder, None
+        self._wandb, self._folder = wandb, folder
+        self._run: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
         """Begin a run, whose tags and parameters are its config; its own axis is the step of each metric."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from chestfed.results.tables.files import Round
 from chestfed.results.tables.frames import Row
 from chestfed.studies.training.identity import software_versions
 from chestfed.studies.training.reporting import StudyRun
@@ -49,12 +48,12 @@ def label_study(study: StudyRun) -> str:
     return f"{origin}{label}: {study.name}"
 
 
-def list_round(entry: Round) -> dict[str, float | None]:
+def list_round(entry: Mapping[str, Any]) -> dict[str, float | None]:
     """Metrics of one round: AUCs of an evaluated one first, loss, drift, costs."""
     aucs = {f"round/auc_{disease}": value for disease, value in entry.get("auc", {}).items()}
-    others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift") if name in entry}  # type: ignore[literal-required]
+    others = {f"round/{name}": entry[name] for name in ("loss", "drift", "gradient_drift") if name in entry}
     names = (*_COST, *(key for key in _BUDGET if key in entry))
-    others |= {f"round/{name}": entry[name] for name in names}  # type: ignore[literal-required]
+    others |= {f"round/{name}": entry[name] for name in names}
     return {"round/auc_mean": entry.get("mean_auc"), **aucs, **others}
 
 
