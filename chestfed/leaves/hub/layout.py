@@ -56,11 +56,8 @@ def write_layout(reference: str, folder: Path, k: int | None, license_: str, *, 
     shutil.copyfile(file, folder / MODEL_FILE)
     about = {key: values[key] for key in _KEYS if key in values}
     normalization = IMAGENET.model_dump(mode="json")
-    config: dict[str, Any] = {
-        "library_name": "chestfed",
-        "architectures": [values["model"]["name"]],
-        "chestfed_version": __version__,
-    }
+    config: dict[str, Any] = {"library_name": "chestfed", "chestfed_version": __version__}
+    config["architectures"] = [values["model"]["name"]]
     config |= {**about, "normalization": normalization, **origin.keys()}
     config |= {"problem_type": "multi_label_classification"}
     config |= {"id2label": {str(place): name for place, name in enumerate(values["diseases"])}}
