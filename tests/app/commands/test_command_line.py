@@ -67,7 +67,7 @@ def test_tab_completes_commands_and_choices() -> None:
     assert {"study", "evaluate", "site"} <= set(completed(""))
     assert {"new", "check", "card", "probe", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
-    assert completed("samples", "--size", "") == ["default", "large", "small", "tiny"]
+    assert completed("samples", "--size", "") == ["default", "small", "tiny", "large"]
     for words in (["study", "--methods"], ["algorithms"]):
         assert {"codasca", "coda_plus"} <= set(completed(*words, "cod"))
         assert "scaffold" not in completed(*words, "cod")
@@ -99,7 +99,7 @@ def test_choices_are_those_of_the_modules() -> None:
         "output_type": choices(Output),
         "uncertain": choices(Uncertain),
         "blank": choices(Blank),
-        "size": set(SIZES),
+        "size": {*SIZES, "large"},
     }.items():
         assert choices(shown[option]) == expected, option
 
