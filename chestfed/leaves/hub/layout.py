@@ -54,7 +54,7 @@ def write_layout(reference: str, folder: Path, k: int | None, license_: str, *, 
     _, values = load_checkpoint(file)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(file, folder / MODEL_FILE)
-    about = {key: values[key] for key in _KEYS if key in values}
+    about: dict[str, Any] = {key: values[key] for key in _KEYS if key in values}
     normalization = IMAGENET.model_dump(mode="json")
     config: dict[str, Any] = {"library_name": "chestfed", "chestfed_version": __version__}
     config["architectures"] = [values["model"]["name"]]
