@@ -44,6 +44,20 @@ class FactoryOptions(ModelOptions):
         description="place of the logits, if the network returns several values, as MONAI's ViT does: 0",
     )
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By the network's name: the class of these options is made from a factory, and stands in no module."""
+        return _restore, (self.name, self.__getstate__())
+
+
+def _restore(name: str, state: dict[Any, Any]) -> FactoryOptions:
+    """Options of a factory in another process."""
+    from chestfed.learning.models.building import MODELS  # it imports this module
+
+    kind = MODELS.find(name).options
+    options = kind.__new__(kind)
+    options.__setstate__(state)
+    return options  # type: ignore[return-value]
+
 
 def declare_factory(name: str, factory: object) -> ModelSpec | None:
     """A declaration of a class or function that builds a network; None for anything else."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Annotated
 
@@ -80,6 +81,21 @@ def test_factory_arguments_are_checked(own_network: str, tmp_path: Path) -> None
         with assert_refused(ConfigError, kind, key=key) as caught:
             configured(tmp_path, f'{{name: "{own_network}:{name}"{"," * bool(rest)}{rest}}}')
         assert caught.value.fields.get("suggestion", "") == "width" * ("widht" in rest)
+
+
+def test_factory_options_reach_processes(own_network: str) -> None:
+    """Jobs send the options of a study to other processes."""
+    for name, options in (
+        (f"{own_network}:TinyTransformer", {"width": 8}),
+        ("monai.networks.nets:DenseNet", DENSENET),
+        ("torch.nn:Linear", {"in_features": 3}),
+    ):
+        network = network_options(name, options=options, **({"outputs_as": "out_features"} if "Linear" in name else {}))
+        sent = pickle.loads(pickle.dumps(network))
+        assert sent == network
+        assert sent.model_dump(exclude_unset=True) == network.model_dump(exclude_unset=True)
+    own = network_options(f"{own_network}:TINY", width=8)
+    assert pickle.loads(pickle.dumps(own)) == own
 
 
 def test_factory_with_kwargs_needs_outputs(own_network: str, tmp_path: Path) -> None:
