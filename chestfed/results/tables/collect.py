@@ -24,7 +24,7 @@ from chestfed.results.evaluation.intervals.methods import Intervals, MethodName
 from chestfed.results.evaluation.joining.calibrated import compare_calibration
 from chestfed.results.evaluation.joining.recognized import count_recognized
 from chestfed.results.tables.clients.batch_norm import read_statistics
-from chestfed.results.tables.clients.gate import count_choices, read_prices
+from chestfed.results.tables.clients.gate import count_choices, count_reasons, read_prices
 from chestfed.results.tables.columns import COMMON, COMPARED, GATE, OWN_DATA
 from chestfed.results.tables.differences import list_differences
 from chestfed.results.tables.files import expected, read_json_file
@@ -394,6 +394,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "splits": sorted({run.settings.split for run in runs}),
         "untested": {"hospitals": first.hospitals.get("untested", []), "alternatives": sorted(untested)},
         "gate": count_choices(runs, models[-1].k),
+        "gate_reasons": count_reasons(runs, models[-1].k),
         "gate_price": read_prices(runs, models[-1].k),
         "published": first.configuration.get("published"),
         "paper": name_paper(first, first.row(models[0].k)),

@@ -286,6 +286,7 @@ class About(TypedDict, total=False):
     splits: list[int]  #: of the patients
     untested: dict[str, list[str]]  #: view -> hospitals without patients, or without alternatives
     gate: dict[str, dict[str, int]]
+    gate_reasons: dict[str, dict[str, int]]  #: by hospital: why own data are kept without a comparison -> runs
     gate_price: dict[str, GatePriceFacts]  #: by hospital
     published: PublishedFigures | None
     paper: str

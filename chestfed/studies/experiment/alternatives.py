@@ -39,19 +39,22 @@ class FineTuning(StrictModel):
 class Gate(StrictModel):
     """Which model a hospital uses, chosen on its validation patients (`chestfed.results.evaluation.joining.gate`).
 
-    It keeps the model of its own data, unless the common model, the fine-tuned one, or a mixture of its own with either
-    is better there by more than `caution` standard errors of the difference.
+    It keeps the model of its own data, unless the best there of the common model, the fine-tuned one, and mixtures of
+    its own with either is better by more than `caution` standard errors of the difference. No other is tested.
     """
 
     caution: float = Field(
-        CAUTION, ge=0, description="standard errors by which another model must be better; 0: whatever looks best"
+        CAUTION,
+        ge=0,
+        description="standard errors by which the best of the other models on the validation patients must be better "
+        "than own data; if it is not, own data are kept, whatever the next best; 0: whatever looks best",
     )
     worst: Annotated[float | None, AddedLater()] = Field(
         None,
         gt=0,
         lt=1,
         description="instead of a caution: the AUC that hospitals with such validation patients may lose in the worst "
-        "5%, by simulation; the smallest caution with that bound is taken, of 0 to 3",
+        "5%, by simulation; the smallest caution with that bound is taken, of 0, 0.5, 1, 1.5, 2, 2.5 and 3",
     )
 
     @model_validator(mode="after")

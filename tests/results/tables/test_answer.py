@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import sys
 from dataclasses import replace
@@ -258,6 +259,18 @@ def test_first_screen_fits_a_terminal(tmp_path: Path) -> None:
     assert len(lines) <= 20
     assert max(map(len, lines)) <= 80
     assert "".join(lines).count("\u2212") == 0
+
+
+def test_gate_without_a_comparison_says_why(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run")
+    place = folder / "k2" / "alternatives" / "gate" / "site1"
+    place.mkdir(parents=True)
+    choice = {"name": "own_data", "mixed": False, "candidates": [], "reason": "nobody is healthy", "price": None}
+    (place / "choice.json").write_text(json.dumps(choice))
+    results = collect([RunFolder(folder)])
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(render_summary(results, answer_study(results)))
+    assert "nobody is healthy (1 of 1)" in " ".join(console.export_text().split())
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from rich.text import Text
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
 from chestfed.results.tables.answer import Answer, find_gain_view, summarize_seeds
+from chestfed.results.tables.clients.gate import state_reasons
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
@@ -33,7 +34,8 @@ def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
     texts = [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
-    texts += [f"{answer.advice} {repeat}".strip(), state_settings(results.about.get("methods", []))]
+    texts += [state_reasons(results), f"{answer.advice} {repeat}".strip()]
+    texts += [state_settings(results.about.get("methods", []))]
     texts += [_explain_brackets(results), _list_missing(results), results.about.get("made_unalike", "")]
     parts += [Text(_plain(text)) for text in texts if text]
     if describe_chance(results):

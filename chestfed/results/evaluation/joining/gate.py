@@ -1,9 +1,10 @@
 """A gate for joining: which model a hospital uses, chosen on patients of its own that trained nothing.
 
 A hospital has the model of its own data, and is offered others: the common model, the common model fine-tuned, and
-mixtures of its own with each. It changes only where its validation patients show that another is better by more than
-their noise: the difference of the mean AUCs must exceed `caution` standard errors of that difference (DeLong's, summed
-within patients). A disease counts if ten validation patients have it and ten do not, as in every mean.
+mixtures of its own with each. The one with the highest mean AUC on its validation patients is compared with its own,
+and is taken if the difference exceeds `caution` standard errors of that difference (DeLong's, summed within patients).
+The others are not tested, so a next best of a smaller error is not taken. A disease counts if ten validation patients
+have it and ten do not, as in every mean.
 Without such a model, or without patients to choose by, it keeps its own. The price is a gain that is there and not
 seen: `caution` 0 takes whatever looks best, a large one never joins.
 

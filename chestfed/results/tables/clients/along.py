@@ -34,6 +34,7 @@ def collect_along(groups: Sequence[Group], title: str, design: str) -> Results:
     estimates: list[dict[str, Any]] = []
     differences: list[dict[str, Any]] = []
     curves, runs, gates, prices = [], list[RunEntry](), dict[str, dict[str, int]](), dict[str, GatePriceFacts]()
+    reasons = dict[str, dict[str, int]]()
     collected = [collect(group.runs, title, design=design) for group in groups]
     for group, results in zip(groups, collected, strict=True):
         about = {"design": design, "target_images": group.target_images, "subset": group.subset}
@@ -43,6 +44,7 @@ def collect_along(groups: Sequence[Group], title: str, design: str) -> Results:
             models = [name_in_group(model, about) for model in results.curves["model"]]
             curves.append(results.curves.assign(model=models))
         gates |= {name_in_group(name, about): counts for name, counts in results.about["gate"].items()}
+        reasons |= {name_in_group(name, about): counts for name, counts in results.about["gate_reasons"].items()}
         prices |= {name_in_group(name, about): price for name, price in results.about["gate_price"].items()}
         runs += [{**run, "run": name_in_group(run["run"], about)} for run in results.about["runs"]]
     return Results(
@@ -51,6 +53,7 @@ def collect_along(groups: Sequence[Group], title: str, design: str) -> Results:
         {
             **collected[0].about,
             "gate": gates,
+            "gate_reasons": reasons,
             "gate_price": prices,
             "runs": runs,
             "recognized": None,

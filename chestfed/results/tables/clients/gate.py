@@ -42,6 +42,17 @@ def count_choices(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]
     return counts
 
 
+def count_reasons(runs: Sequence[RunFolder], k: int) -> dict[str, dict[str, int]]:
+    """Hospital -> why its gate could compare nothing and kept own data, and in how many runs."""
+    counts: dict[str, dict[str, int]] = {}
+    for run in runs:
+        for file in sorted((run.path / f"k{k}" / ALTERNATIVES / GATE).glob(f"*/{CHOICE}")):
+            if reason := read_json_file(file).get("reason"):
+                given = counts.setdefault(file.parent.name, {})
+                given[reason] = given.get(reason, 0) + 1
+    return counts
+
+
 def read_prices(runs: Sequence[RunFolder], k: int) -> dict[str, GatePriceFacts]:
     """Hospital -> what its gate may cost, as it was simulated, in the mean over the runs; of those that know it."""
     known: dict[str, list[GatePriceFacts]] = {}
@@ -62,9 +73,20 @@ def read_prices(runs: Sequence[RunFolder], k: int) -> dict[str, GatePriceFacts]:
     }
 
 
+def state_reasons(results: Results) -> str:
+    """State at which hospitals the gate could compare nothing, and why; empty without any."""
+    texts = []
+    for place, counts in results.about.get("gate_reasons", {}).items():
+        total = sum(results.about["gate"][place].values())
+        reasons = "; ".join(f"{reason} ({count} of {total})" for reason, count in counts.items())
+        texts.append(f"The gate at {place} compared nothing and keeps own data: {reasons}.")
+    return " ".join(texts)
+
+
 def state_gate(results: Results) -> str:
     """State the gate's choice at each hospital, and its cost against the other models; empty without a gate."""
-    texts = []
+    reasons = state_reasons(results)
+    texts = [reasons] if reasons else []
     for place, counts in results.about.get("gate", {}).items():
         gates = results.list_differences("alternatives", disease="mean", place=place, kind=GATE)
         others = results.list_differences("gate", disease="mean", place=place)
