@@ -19,7 +19,7 @@ def deal(
     """The client of each of 400 patients with so many images each, and per client how many there are, and are ill."""
     table, patients = make_patients(repeats)
     keys = {"dirichlet": None, "shards": None, "quantity": None} | how
-    rows = module.deal_patients(table, CLIENTS, seed, **keys, least=least)
+    rows, _ = module.deal_patients(table, CLIENTS, seed, **keys, least=least)
     owner = rows[np.unique(patients, return_index=True)[1]]
     assert (rows == owner[patients]).all()  # whole patients
     ill = np.arange(len(owner)) < len(owner) // 2

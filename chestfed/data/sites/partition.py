@@ -74,13 +74,16 @@ def deal_patients(
     quantity: float | None,
     *,
     least: int = 1,
-) -> np.ndarray:
-    """The client of each row, int `[n]`, whole patients; exactly one of the three says how clients differ.
+) -> tuple[np.ndarray, int]:
+    """The client of each row, int `[n]`, whole patients, and how many draws were discarded.
+
+    Exactly one of the three says how clients differ.
 
     A patient's class is the rarest of its diseases, or none of them. dirichlet: the patients of each class are divided
     in the shares of a draw from Dirichlet(alpha); shards: patients sorted by class are cut into `clients * shards` even
     runs, which are dealt at random; quantity: sizes are a draw from Dirichlet(alpha), classes are spread evenly.
-    A draw that leaves a client with fewer than `least` patients is repeated, up to `_DRAWS` times.
+    A draw that leaves a client with fewer than `least` patients is repeated, up to `_DRAWS` times: the clients of small
+    alphas differ less than those of all draws.
 
     Raises `ConfigError` if no draw serves.
     """
@@ -104,7 +107,7 @@ def deal_patients(
                     part[piece] = owner
         sizes = np.bincount(part, minlength=clients)
         if sizes.min() >= least:
-            return part[of_row]
+            return part[of_row], attempt
     text = (
         f"site '{table.name}', partition: a client of {clients} gets fewer than {least} of {len(turn)} patients in "
         f"each of {_DRAWS} draws; raise alpha, or take fewer clients"

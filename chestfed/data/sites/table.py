@@ -42,6 +42,7 @@ class SiteTable:
     phantoms: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
     part_of: str = ""  #: the site that this is a part of
+    draws_discarded: int = 0  #: draws of the partition before the one that made this part
 
     @property
     def cache_name(self) -> str:

@@ -34,7 +34,9 @@ class Skew(StrictModel):
         None,
         gt=0,
         description="label skew: each class is divided in the shares of a draw from Dirichlet(alpha); small: few "
-        "classes per client, large: alike clients",
+        "classes per client, large: alike clients. Drawn again until every client has enough patients for its "
+        "fractions (of a collection: both labels), so that clients of a small alpha differ less than those of all "
+        "draws; a dry run says how many draws of a site were discarded",
     )
     shards: int | None = Field(
         None, ge=1, le=1000, description="label skew: every client gets so many even runs of either label, by class"

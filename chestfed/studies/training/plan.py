@@ -33,7 +33,7 @@ from chestfed.studies.training.costs import Timings, bytes_per_client_round, dur
 from chestfed.studies.training.data.class_counts import draw_class_counts
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.prevalence import describe_thinning
-from chestfed.studies.training.data.sites import TRAIN
+from chestfed.studies.training.data.sites import TRAIN, StudySite
 
 #: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
 _SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
@@ -72,7 +72,8 @@ class PlannedAlternative:
 class StudyPlan:
     """One study; `decode_seconds` is estimated from file sizes, `at_hospitals` counts images scored once per K.
 
-    `write_seconds` is for hospitals that are drawn first.
+    `write_seconds` is for hospitals that are drawn first. `images` counts all that are read, each once: of clients, and
+    of patients for testing and for validation.
     These are of `hospitals` hospitals, the target among them or not; `test_hospitals`: those with test images.
     """
 
@@ -83,13 +84,14 @@ class StudyPlan:
     origin: Origin
     decode_seconds: float
     timings: Timings
+    images: int
     at_hospitals: int = 0
     hospitals: int = 0
     with_target: bool = False
     test_hospitals: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
     write_seconds: float = 0.0
-    thinned: tuple[str, ...] = ()  #: sites with another share of positives, in words
+    remarks: tuple[str, ...] = ()  #: on sites with another share of positives, and on partitions, in words
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -112,11 +114,6 @@ class StudyPlan:
         share = engine_for(self.pipeline.engine).share(1 if settings.spec.pooled else clients)
         steps = settings.steps * clients * share
         return self.timings.federated_step * steps + self.timings.scored_image * scored
-
-    @property
-    def images(self) -> int:
-        """All that are read: of clients, of the test set, and of patients that hospitals hold out."""
-        return sum(client.images for client in self.clients) + self.test.images + self.at_hospitals
 
     @property
     def feature_seconds(self) -> float:
@@ -187,14 +184,36 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         experiment.origin,
         _estimate_decoding(experiment, unwritten.image_bytes),
         timings,
+        _count_read(experiment),
         sum(len(table.frame) for table in others.values()),
         len(others),
         next(iter(tests), None) in others,
         max(1, len(tests)),
         tuple(_count_patients(scored, patients)),
         unwritten.seconds / cores(),
-        tuple(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
+        (
+            *(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
+            *_describe_draws(experiment.sites),
+        ),
     )
+
+
+def _describe_draws(sites: Sequence[StudySite]) -> list[str]:
+    """Partitions that were drawn again, and how often, as sentences."""
+    discarded = {site.table.part_of: site.table.draws_discarded for site in sites if site.table.draws_discarded}
+    return [
+        f"{name}, partition: draw {count + 1:,} is used; {plural(count, 'draw')} before it left a client with too few "
+        "patients, so that the clients differ less than such draws do on average"
+        for name, count in discarded.items()
+    ]
+
+
+def _count_read(experiment: Experiment) -> int:
+    """Images that the study reads, each once."""
+    if experiment.sites:
+        return sum(int(site.in_use.sum()) for site in experiment.sites)
+    tests = [experiment.test, *experiment.validation.values()]
+    return sum(len(client.labels) for client in experiment.clients) + sum(len(test.labels) for test in tests)
 
 
 def _count_patients(labels: np.ndarray, patients: np.ndarray) -> Iterator[tuple[int, int]]:
@@ -300,7 +319,7 @@ def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) ->
 def _remarks(plan: StudyPlan) -> list[str]:
     """Unusual clients, and what the test set can show at all."""
     pipeline = plan.pipeline
-    remarks = [*plan.thinned]
+    remarks = [*plan.remarks]
     remarks += unusual_clients(
         plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
     )

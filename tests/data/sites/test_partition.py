@@ -61,12 +61,12 @@ NO_SKEW: dict[str, float | None] = {"dirichlet": None, "shards": None, "quantity
 @given(tables(), st.integers(2, 4), st.integers(0, 9), st.sampled_from(sorted(NO_SKEW)))
 def test_partition_keeps_patients_whole(table: SiteTable, clients: int, seed: int, key: str) -> None:
     how: dict[str, Any] = NO_SKEW | {key: 1}
-    owner = deal_patients(table, clients, seed, **how)
+    owner, _ = deal_patients(table, clients, seed, **how)
     assert set(owner) == set(range(clients))
     frame = table.frame.assign(owner=owner)
     assert (frame.groupby("patient")["owner"].nunique() == 1).all()
     order = np.random.default_rng(seed).permutation(len(frame))
-    mixed = deal_patients(table.with_frame(table.frame.iloc[order].reset_index(drop=True)), clients, seed, **how)
+    mixed, _ = deal_patients(table.with_frame(table.frame.iloc[order].reset_index(drop=True)), clients, seed, **how)
     assert (mixed == owner[order]).all()  # from the patients, not from the order of rows
 
 
@@ -75,7 +75,7 @@ def test_partitions_differ_as_they_say() -> None:
     labels[:200, 0] = 1
 
     def count(**how: Any) -> tuple[np.ndarray, np.ndarray]:
-        owner = deal_patients(make_table(patients, labels), 4, 1, **(NO_SKEW | how))
+        owner, _ = deal_patients(make_table(patients, labels), 4, 1, **(NO_SKEW | how))
         return np.bincount(owner, minlength=4), np.bincount(owner, labels[:, 0], minlength=4)
 
     sizes, positives = count(dirichlet=1000.0)
@@ -89,10 +89,23 @@ def test_partitions_differ_as_they_say() -> None:
     sizes, positives = count(quantity=0.3)
     assert sizes.max() > 2 * sizes.min()
     assert abs(positives / sizes - 0.5).max() < 0.1
-    other = deal_patients(make_table(patients, labels), 4, 2, **(NO_SKEW | {"dirichlet": 0.5}))
-    assert (other != deal_patients(make_table(patients, labels), 4, 1, **(NO_SKEW | {"dirichlet": 0.5}))).any()
+    first, other = (deal_patients(make_table(patients, labels), 4, s, **(NO_SKEW | {"dirichlet": 0.5})) for s in (1, 2))
+    assert (other[0] != first[0]).any()
     even = deal_evenly(make_table(patients, labels), 4, 1)
     assert np.bincount(even, labels[:, 0]).tolist() == [50] * 4
+
+
+def test_discarded_draws_are_counted() -> None:
+    table = make_table(list(range(100)), np.zeros((100, len(DISEASES))))
+    how: dict[str, Any] = NO_SKEW | {"dirichlet": 0.3}
+    counts = []
+    for seed in range(6):
+        owner, discarded = deal_patients(table, 4, seed, **how, least=12)
+        first, none = deal_patients(table, 4, seed, **how, least=0)
+        assert none == 0
+        assert (owner == first).all() == (discarded == 0)
+        counts.append(discarded)
+    assert max(counts) > 0
 
 
 def test_partition_without_a_patient_is_refused() -> None:

@@ -20,7 +20,9 @@ from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.running import check, make_plans
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
-from chestfed.studies.training.plan import ImageCounts, StudyPlan, propose_settings
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.data.sites import VALID
+from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
 from tests.cases import each
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
@@ -54,7 +56,8 @@ def test_features_count_once_per_image() -> None:
     timings = costs.time_steps(pipeline, prepare_machine(pipeline.runtime))
     assert timings.feature > 0
     client = ImageCounts("a", rows=30, positives=(1,), negatives=(1,), images=20)
-    plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, replace(timings, feature=f)) for f in (0, 7)]
+    costs_of = [replace(timings, feature=seconds) for seconds in (0, 7)]
+    plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, of, 40) for of in costs_of]
     assert plans[1].feature_seconds == 7 * 40
     assert plans[1].training_seconds - plans[0].training_seconds == pytest.approx(7 * 40)
 
@@ -68,6 +71,26 @@ def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert plan.decode_seconds > 0
     assert plan.data_seconds == plan.write_seconds + plan.decode_seconds
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients, of the test set, which is of several hospitals, and of validation patients."""
+    monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0, 0, 0, None))
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    keys = [f"sites.{number}.{key}_fraction=0.3" for number in range(2) for key in ("test", "validation")]
+    opened: list[Experiment] = []
+
+    def plan_and_keep(label: str, study: Experiment, *rest: Any) -> StudyPlan:
+        opened.append(study)
+        return plan_study(label, study, *rest)
+
+    monkeypatch.setattr("chestfed.studies.running.plan_study", plan_and_keep)
+    (plan,) = make_plans(check(load_pipeline(path, ["samples.size=tiny", *keys]), path, tmp_path))
+    names = [(site.table.root, name) for site in opened[0].sites for name in site.table.frame["image"][site.in_use]]
+    assert plan.images == len(names) == len(set(names))
+    parts = [site.select(VALID).frame for site in opened[0].sites]
+    assert min(map(len, parts[:2])) > 0
+    assert plan.images == sum(client.images for client in plan.clients) + plan.test.images + sum(map(len, parts))
 
 
 def test_many_studies_are_one_line() -> None:
@@ -105,7 +128,7 @@ def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     options = Options(name="torchrun")
     pipeline: Any = SimpleNamespace(engine=options, federated=stage_2, pretrain=pretrain, evaluated_rounds=[])
     client = ImageCounts("a", rows=1, positives=(), negatives=(), images=1)
-    study = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, timings)
+    study = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, timings, 1)
     assert (study.stage_1_seconds, study.stage_2_seconds(5)) == (100, 60)
 
 

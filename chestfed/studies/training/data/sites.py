@@ -287,14 +287,14 @@ def _divide(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[SiteTab
         return [(table, entry)]
     fractions = [share for share in (entry.test_fraction, entry.validation_fraction) if share is not None]
     least = max((math.ceil(1 / min(share, 1 - share)) + 2 for share in fractions), default=1)
-    owner, split = np.zeros(len(table.frame), np.int64), table.frame["split"].to_numpy()
+    owner, split, discarded = np.zeros(len(table.frame), np.int64), table.frame["split"].to_numpy(), 0
     for name in np.unique(split.astype(str)):
         rows = np.flatnonzero(split == name)
         part = table.with_frame(table.frame.iloc[rows].reset_index(drop=True))
         if how.ages is not None:
             dealt = deal_by_age(part, how.ages, least if name == "train" else 0)
         elif name == "train":
-            dealt = deal_patients(part, count, seed, how.dirichlet, how.shards, how.quantity, least=least)
+            dealt, discarded = deal_patients(part, count, seed, how.dirichlet, how.shards, how.quantity, least=least)
         else:
             dealt = deal_evenly(part, count, seed)
         owner[rows] = dealt
@@ -306,6 +306,7 @@ def _divide(table: SiteTable, entry: SiteEntry, seed: int) -> list[tuple[SiteTab
                 name=f"{table.name}-{number + 1}",
                 title=f"{table.title}, part {number + 1}",
                 part_of=table.name,
+                draws_discarded=discarded,
             ),
             alone,
         )
