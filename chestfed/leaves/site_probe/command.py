@@ -18,7 +18,8 @@ def site_probe(
 
     Logistic regression on images of 24 x 24 pixels, at most 1,000 of each hospital, names the hospitals of patients
     that it has not seen. Then, at the test images of the target, the AUC of the log odds "another hospital" for each
-    disease: far from 0.5, a model can use the hospital in place of the disease. Names no patient and no image.
+    disease: far from 0.5, a model can use the hospital in place of the disease. An image or patient that is probed at
+    two hospitals is refused, or left out, as in a study (`overlap`). Names no patient and no image.
 
     Example:
 
@@ -41,4 +42,6 @@ def site_probe(
     with Bars(console) as bars:
         probe = probe_study(loaded, file, root, cache, skip_unreadable=skip_unreadable, progress=bars.decoding)
     console.print(render(probe))
+    for sentence in probe.describe_shared():
+        console.print(sentence)
     show_answer(console, probe.sites.describe(), **probe.numbers)
