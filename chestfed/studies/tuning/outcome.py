@@ -108,7 +108,7 @@ def write_tuned(
         if best is not None
     ]
     first = next(best for best in best_of.values() if best is not None)
-    confirmed = f", and {', '.join(map(str, first.confirmed))} for the best three" if first.confirmed else ""
+    confirmed = f", and {', '.join(map(str, first.confirmed))} for the best" if first.confirmed else ""
     head = [
         "# Settings chosen by `chestfed tune`: the highest validation AUC, the mean over training seeds "
         f"{', '.join(map(str, first.aucs))}{confirmed}.",

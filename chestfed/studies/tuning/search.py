@@ -47,7 +47,7 @@ from chestfed.studies.training.loop import History, retrain_if_damaged, train_fe
 from chestfed.studies.training.pretrain import STATE, Pretrained
 from chestfed.studies.training.reporting import Reporters, Trial, use
 from chestfed.studies.training.run import shared_stage_1
-from chestfed.studies.tuning.outcome import find_best, rank, write_trials
+from chestfed.studies.tuning.outcome import choose, find_best, rank, write_trials
 from chestfed.studies.tuning.subjects import Subject
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _SPREAD, _BEFORE_WIDENING = 4, 3
 #: The training seeds of a search are these above the pipeline's, so that those of the study are other ones.
 SEEDS_FROM = 1000
-#: Best settings that are confirmed on further seeds, and trials beyond edges per key that is searched.
+#: Best settings that are confirmed on further seeds, and trials beside the best per key that is searched.
 FINALISTS, EDGES = 3, 6
 #: Raised when the same search tries other settings than before.
 _VERSION = 2
@@ -119,9 +119,9 @@ def collect_ranges(pipeline: PipelineFile) -> dict[str, dict[str, Space]]:
 class Search:
     """A search over the settings of subjects; `data` have validation images in place of the test set.
 
-    A subject gets `trials` trials per key that is searched, each with `seeds`, and one more beyond its best value
-    wherever that is at an edge. The `FINALISTS` best are trained with the seeds `further` too, and the best of these
-    over all seeds is chosen.
+    A subject gets `trials` trials per key that is searched, each with `seeds`, and one more beside its best value
+    wherever no tried one is near on that side. The `FINALISTS` best are trained with the seeds `further` too, and the
+    best of these over all seeds is chosen; where it lies at an edge, it gets such trials as well.
     """
 
     pipeline: PipelineFile
@@ -239,16 +239,27 @@ class _OneSearch:
                         search.say(f"{self.subject.name}: {text}")
                 frozen = self._next(number, ranges)
             self._add(done, frozen)
-        while self.trials >= _BEFORE_WIDENING and (
-            step := find_open_end(done, widen_ranges(self.declared, done), self.declared)
-        ):
-            values, ranges = step
-            frozen = self._find("edge", len(done) + 1, values) or self._train("edge", len(done) + 1, values, ranges)
-            self._add(done, frozen)
+        while self._close_end(done, find_best(done)):
+            pass
         if find_best(done) is None:
             lower = "lower the range of local_lr (`search` in the YAML)"
             raise ChestfedError(f"all {len(done)} trials of {self.subject.name} diverged: {lower}")
-        return self._confirm(done)
+        done = self._confirm(done)
+        while search.further and self._close_end(done, choose(done)):  # the confirmation may choose another
+            done = self._confirm(done)
+        return done
+
+    def _close_end(self, done: list[Trial], best: Trial | None) -> bool:
+        """Train one trial beside `best` where none is near; False if there is nothing to do."""
+        step = None
+        if self.trials >= _BEFORE_WIDENING:
+            step = find_open_end(done, widen_ranges(self.declared, done), self.declared, best)
+        if step is None:
+            return False
+        values, ranges = step
+        frozen = self._find("edge", len(done) + 1, values) or self._train("edge", len(done) + 1, values, ranges)
+        self._add(done, frozen)
+        return True
 
     def _add(self, done: list[Trial], frozen: optuna.trial.FrozenTrial) -> None:
         """Append a finished trial, write all, and report it."""
@@ -262,12 +273,18 @@ class _OneSearch:
             self.search.say(f"{self.subject.name}: {len(done)} trials from the earlier run")
 
     def _confirm(self, done: list[Trial]) -> list[Trial]:
-        """Train the best settings with further seeds, the next ones in place of those that diverge."""
+        """Train the best settings with further seeds, the next ones in place of those that diverge.
+
+        Trials that are confirmed already stay so.
+        """
         search, order = self.search, rank(done)
         finalists = 0
         for trial in order if search.further else ():
             if finalists == FINALISTS:
                 break
+            if trial.confirmed:
+                finalists += 1
+                continue
             frozen = self._find("confirm", 0, trial.values, search.further)
             if frozen is None:
                 space = {key: parse_space(plain) for key, plain in trial.ranges.items()}
@@ -403,7 +420,7 @@ class _OneSearch:
         settings = ", ".join(f"{key} {value:g}" for key, value in trial.values.items())
         result = "diverged" if trial.mean is None else f"AUC {trial.mean:.3f}"
         so_far = "" if best is None or best.mean is None else f" (best {best.mean:.3f}, trial {best.number})"
-        count = f"{trial.number}/{self.trials}" if trial.purpose == "search" else f"{trial.number}, beyond the edge"
+        count = f"{trial.number}/{self.trials}" if trial.purpose == "search" else f"{trial.number}, beside the best"
         self.search.say(f"{self.subject.name} {count}: {settings}: {result}{so_far}")
 
     def _make_trial(self, number: int, frozen: optuna.trial.FrozenTrial) -> Trial:
@@ -437,13 +454,12 @@ def make_distributions(ranges: Mapping[str, Space]) -> dict[str, BaseDistributio
 
 
 def find_open_end(
-    done: Sequence[Trial], ranges: Mapping[str, Space], declared: Mapping[str, Space]
+    done: Sequence[Trial], ranges: Mapping[str, Space], declared: Mapping[str, Space], best: Trial | None
 ) -> tuple[dict[str, float], dict[str, Space]] | None:
-    """Settings of a trial beyond the best value of a key, and the ranges that hold them; None if none is at an edge.
+    """Settings of a trial beside the best value of a key, and the ranges that hold them; None if tried ones are near.
 
-    The other keys are as in the best trial. `EDGES` trials per key at most: then the best is left at an edge.
+    The other keys are as in the trial `best`. `EDGES` trials per key at most: then the best is left at an edge.
     """
-    best = find_best(done)
     if best is None or sum(trial.purpose == "edge" for trial in done) >= EDGES * len(declared):
         return None
     for key, space in declared.items():

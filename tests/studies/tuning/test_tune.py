@@ -30,7 +30,7 @@ from chestfed.studies.training.data.experiment import Experiment, make_selection
 from chestfed.studies.training.data.sites import TEST, TRAIN, open_sites, with_validation
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning import search
-from chestfed.studies.tuning.outcome import choose, write_tuned
+from chestfed.studies.tuning.outcome import choose, find_best, write_tuned
 from chestfed.studies.tuning.search import collect_ranges, list_grid, widen_ranges
 from chestfed.studies.tuning.subjects import Subject
 from tests.cases import assert_refused
@@ -125,13 +125,16 @@ def test_best_value_is_bracketed() -> None:
     assert Grid((0.1, 0.2, 0.3)).open_ends(0.3, [0.3]) == []
     tried = [trial(1, 0.3, 0.7), trial(2, 0.06, 0.6), trial(3, 0.9, 0.8), trial(4, 0.02, 0.5)]
     spaces = {"local_lr": steps}
-    found = search.find_open_end(tried, spaces, spaces)
+    found = search.find_open_end(tried, spaces, spaces, find_best(tried))
     assert found is not None
     assert (found[0], found[1]["local_lr"].plain()) == ({"local_lr": 3.6}, [0.01, 3.6, "log"])
     beyond = [*tried, replace(trial(5, 3.6, None), purpose="edge"), trial(6, 0.4, 0.7)]
-    assert search.find_open_end(beyond, spaces, spaces) is None
+    assert search.find_open_end(beyond, spaces, spaces, find_best(beyond)) is None
     better = [*tried, replace(trial(5, 3.6, 0.9), purpose="edge")]
-    assert (search.find_open_end(better, spaces, spaces) or [{}])[0] == {"local_lr": 14.4}
+    assert (search.find_open_end(better, spaces, spaces, find_best(better)) or [{}])[0] == {"local_lr": 14.4}
+    confirmed = replace(trial(5, 3.6, 0.79), purpose="edge")  # best over more seeds, at the edge
+    assert search.find_open_end([*tried, confirmed], spaces, spaces, tried[2]) is None
+    assert (search.find_open_end([*tried, confirmed], spaces, spaces, confirmed) or [{}])[0] == {"local_lr": 14.4}
 
 
 def test_best_over_all_seeds_is_chosen() -> None:
