@@ -116,7 +116,8 @@ class Federated(Steps):
     )
     sampling: Annotated[Sampling | None, AddedLater()] = Field(
         None,
-        description="draw batches of stage 2 by class, such as {positives: 0.5}; null: an epoch has all images once",
+        description="draw batches of stage 2 by class, such as {positives: 0.5}: each from all images, without epochs; "
+        "null: an epoch has all images once",
     )
     algorithm: Annotated[Options, Choice(ALGORITHMS)] = Field(
         default="codasca",

@@ -36,7 +36,14 @@ File = Annotated[
 Ks = Annotated[
     str | None, _key(metavar="K,K", help="Numbers of clients to train with, e.g. 1,5. Same as --set 'k=[1,5]'.")
 ]
-Seed = Annotated[int | None, _key(min=0, help="Seed of everything except the samples. Same as --set seed=N.")]
+Seed = Annotated[
+    int | None,
+    _key(
+        min=0,
+        help="Seed of everything except the samples: of training, and of which patients are tested, and at which "
+        "client, which --seeds leaves as they are. Same as --set seed=N.",
+    ),
+]
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]
 AddSite = Annotated[
     list[Path] | None,
