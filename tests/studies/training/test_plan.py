@@ -21,7 +21,7 @@ from chestfed.studies.running import check, make_plans
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
-from chestfed.studies.training.data.sites import VALID
+from chestfed.studies.training.data.sites import OWN_TEST, VALID
 from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
 from tests.cases import each
 
@@ -78,6 +78,7 @@ def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0, 0, 0, None))
     path = bundled("pipelines") / "source_addition_samples.yaml"
     keys = [f"sites.{number}.{key}_fraction=0.3" for number in range(2) for key in ("test", "validation")]
+    keys += ["evaluation.split=test", "samples.size=tiny"]
     opened: list[Experiment] = []
 
     def plan_and_keep(label: str, study: Experiment, *rest: Any) -> StudyPlan:
@@ -85,12 +86,12 @@ def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return plan_study(label, study, *rest)
 
     monkeypatch.setattr("chestfed.studies.running.plan_study", plan_and_keep)
-    (plan,) = make_plans(check(load_pipeline(path, ["samples.size=tiny", *keys]), path, tmp_path))
+    (plan,) = make_plans(check(load_pipeline(path, keys), path, tmp_path))
     names = [(site.table.root, name) for site in opened[0].sites for name in site.table.frame["image"][site.in_use]]
     assert plan.images == len(names) == len(set(names))
-    parts = [site.select(VALID).frame for site in opened[0].sites]
-    assert min(map(len, parts[:2])) > 0
-    assert plan.images == sum(client.images for client in plan.clients) + plan.test.images + sum(map(len, parts))
+    parts = [len(site.find(role)) for role in (VALID, OWN_TEST) for site in opened[0].sites]
+    assert min(parts[:2]) > 0
+    assert plan.images == sum(client.images for client in plan.clients) + plan.test.images + sum(parts)
 
 
 def test_many_studies_are_one_line() -> None:
