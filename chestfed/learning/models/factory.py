@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field, JsonValue, ValidationInfo, field_validator
 from torch import nn
@@ -25,6 +25,9 @@ _PASS_ON = ("torchvision", "timm", "monai")
 
 class FactoryOptions(ModelOptions):
     """Options of a network that is not declared: the arguments of what builds it."""
+
+    declared_as: ClassVar[str]  #: the name that `factory` was found by
+    factory: ClassVar[Callable[..., nn.Module]]
 
     outputs_as: str | None = Field(
         None,
@@ -45,18 +48,17 @@ class FactoryOptions(ModelOptions):
     )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By the network's name: the class of these options is made from a factory, and stands in no module."""
-        return _restore, (self.name, self.__getstate__())
+        """By the factory: the class of these options is made from it, and stands in no module."""
+        return _restore, (self.declared_as, type(self).factory, self.__getstate__())
 
 
-def _restore(name: str, state: dict[Any, Any]) -> FactoryOptions:
+def _restore(name: str, factory: Callable[..., nn.Module], state: dict[Any, Any]) -> ModelOptions:
     """Options of a factory in another process."""
-    from chestfed.learning.models.building import MODELS  # it imports this module
-
-    kind = MODELS.find(name).options
-    options = kind.__new__(kind)
+    spec = _declared(name, factory)
+    assert spec is not None
+    options = spec.options.__new__(spec.options)
     options.__setstate__(state)
-    return options  # type: ignore[return-value]
+    return options
 
 
 def declare_factory(name: str, factory: object) -> ModelSpec | None:
@@ -72,7 +74,9 @@ def _declared(name: str, factory: Callable[..., nn.Module]) -> ModelSpec | None:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
         return None
-    return ModelSpec(name, name, _make_options_model(name, signature), partial(_build, factory))
+    options = _make_options_model(name, signature)
+    options.declared_as, options.factory = name, factory
+    return ModelSpec(name, name, options, partial(_build, factory))
 
 
 def get_factory(spec: ModelSpec) -> Callable[..., object] | None:
