@@ -111,6 +111,7 @@ def _shorten_steps(given: _Given) -> None:
         if "total_steps" in section and not given.is_set(*place, "total_steps"):
             del section["total_steps"]
         limits = {"window": _WINDOW, "stages": _STAGES, "stage_steps": _STAGE_STEPS, "batch_size": _BATCH}
+        limits |= {"stage_growth": 1, "window_growth": 1}
         for key, most in limits.items():
             given.change(section, key, _at_most(most), *place)
     if "total_steps" in federated and not given.is_set("federated", "stages"):
