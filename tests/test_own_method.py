@@ -28,12 +28,7 @@ DIGITS = [
     *("federated.stages=1", "evaluation.resamples=0", "runtime.threads=1"),
 ]
 SAMPLES = [
-    *(
-        "data_root=synthetic_hospitals",
-        "samples.size=tiny",
-        "model={name: 'patches:PATCHES', width: 8}",
-        "selected=[fedexp:FedExP]",
-    ),
+    *("samples.size=tiny", "model={name: 'patches:PATCHES', width: 8}", "selected=[fedexp:FedExP]"),
     *("methods.*.objective={name: 'focal:FOCAL', gamma: 1.5}", "k=[1,2]", "pretrain.epochs=0.2", "preprocess.size=64"),
     *("federated.batch_size=2", "federated.window=2", "federated.stage_steps=4", "federated.local_lr=0.01"),
     *("evaluation.resamples=20", "runtime.threads=1"),

@@ -1,7 +1,7 @@
 """The default study's numbers, counted again from label files and predictions: screen, page, MLflow run and CSV.
 
 Nothing of the suite counts here: the command line is run and its files are read. `CHESTFED_DEFAULT_STUDY` may name a
-folder with the `runs` and `synthetic_hospitals_small` of a finished default study; without it the study is run.
+folder with the `runs` and `synthetic_hospitals` of a finished default study; without it the study is run.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Study:
 def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
     home = tmp_path_factory.mktemp("default")
     if given := os.environ.get("CHESTFED_DEFAULT_STUDY"):
-        for name in ("runs", "synthetic_hospitals_small"):
+        for name in ("runs", "synthetic_hospitals"):
             shutil.copytree(Path(given) / name, home / name)
     else:
         call(home, "study")
@@ -265,9 +265,7 @@ def aucs(study: Study) -> dict[tuple[int | str, str, str], float]:
 
 def read_labels(home: Path) -> dict[str, pd.DataFrame]:
     """Of each hospital's test images the patient and the labels, from its own files as its YAML says."""
-    at = {
-        folder.name.removeprefix("synthetic-"): folder for folder in (home / "synthetic_hospitals_small").glob("synth*")
-    }
+    at = {folder.name.removeprefix("synthetic-"): folder for folder in (home / "synthetic_hospitals").glob("synth*")}
     tables = {}
     table = pd.read_csv(at["chexpert"] / "valid.csv").query("`Frontal/Lateral` == 'Frontal'")
     tables["chexpert"] = table.assign(patient=table["Path"].str.extract(r"/(patient\d+)/")[0])

@@ -46,7 +46,7 @@ def list_caches(given: Path, data: Path | None) -> list[Path]:
 
 def _list_usual(data: Path | None) -> Iterator[Path]:
     yield _HERE
-    for around in (data, Path("synthetic_hospitals"), Path("synthetic_hospitals_small")):
+    for around in (data, Path("synthetic_hospitals")):
         if around is not None:
             yield around.resolve() / BESIDE
     if _find_own().is_dir():

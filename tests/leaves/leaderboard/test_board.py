@@ -152,7 +152,7 @@ def test_digest_is_of_content_and_grouping() -> None:
 def write_benchmark(folder: Path, target: dict[str, Any], pipeline: str = "source_addition_samples") -> Path:
     plain = make_benchmark(disclosure="scores").model_dump() | {"name": "tiny-v1", "pipeline": pipeline, "k": [1, 2]}
     plain |= {"diseases": ["edema", "atelectasis"], "targets": {"chexpert": target}}
-    plain["settings"] = ["data_root=synthetic_hospitals", "samples.size=tiny", "preprocess.size=64", "model.pool=4"]
+    plain["settings"] = ["samples.size=tiny", "preprocess.size=64", "model.pool=4"]
     file = folder / "tiny-v1.yaml"
     file.write_text(yaml.safe_dump(plain))
     return file

@@ -25,7 +25,6 @@ FILE = bundled("pipelines") / "source_addition_samples.yaml"
 #: What makes any study of the sample hospitals small.
 SMALL = [
     "alternatives=null",
-    "data_root=synthetic_hospitals",
     "samples.size=tiny",
     "model.blocks=[1]",
     "pretrain.epochs=0.5",
