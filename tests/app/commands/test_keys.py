@@ -130,7 +130,7 @@ def test_panel_names_every_key(kind: str, command: str, tmp_path: Path, monkeypa
     listed = set(re.findall(r"^│ ([a-zA-Z0-9_.]+)  \S", panel, re.MULTILINE))
     schema = schemas()[kind]
     expected = set(list_dotted(schema, schema))
-    repeated = {"methods.NAME": "federated", "methods.NAME.model": "model", "collection.partition": "sites.N.partition"}
+    repeated = {"methods.NAME": "federated", "methods.NAME.model": "model"}
     for section, earlier in repeated.items():
         inside = {key for key in expected if key.startswith(f"{section}.")}
         again = {key for key in inside if f"{earlier}{key.removeprefix(section)}" in listed}
