@@ -36,7 +36,7 @@ def advised(*words: str, command: str = "study") -> list[str]:
         patch.setenv("COLUMNS", "400")
         called = call(*command.split(), *words)
     assert (called.code, called.out) == (2, "")
-    return re.findall(r"--set ('[^']*'|\S+?)(?=[\s,])", called.err)
+    return re.findall(r"--set ('[^']*'|\S+?(?=[\s,]|\.\s))", called.err)
 
 
 @pytest.mark.parametrize("words", REMOVED)
