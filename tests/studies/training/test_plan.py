@@ -20,7 +20,9 @@ from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.running import check, make_plans
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
-from chestfed.studies.training.plan import ImageCounts, StudyPlan, propose_settings
+from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.data.sites import OWN_TEST, VALID
+from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
 from tests.cases import each
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
@@ -69,6 +71,27 @@ def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert plan.decode_seconds > 0
     assert plan.data_seconds == plan.write_seconds + plan.decode_seconds
     assert list(tmp_path.iterdir()) == []
+
+
+def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of clients, of the test set, and of patients whom hospitals hold out, who may be in it."""
+    monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0, 0, 0, None))
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    keys = [f"sites.{number}.{key}_fraction=0.3" for number in range(2) for key in ("test", "validation")]
+    keys += ["evaluation.split=test", "samples.size=tiny"]
+    opened: list[Experiment] = []
+
+    def plan_and_keep(label: str, study: Experiment, *rest: Any) -> StudyPlan:
+        opened.append(study)
+        return plan_study(label, study, *rest)
+
+    monkeypatch.setattr("chestfed.studies.running.plan_study", plan_and_keep)
+    (plan,) = make_plans(check(load_pipeline(path, keys), path, tmp_path))
+    names = [(site.table.root, name) for site in opened[0].sites for name in site.table.frame["image"][site.in_use]]
+    assert plan.images == len(names) == len(set(names))
+    parts = [len(site.find(role)) for role in (VALID, OWN_TEST) for site in opened[0].sites]
+    assert plan.at_hospitals > 0  # scored again, not read again
+    assert plan.images == sum(client.images for client in plan.clients) + plan.test.images + sum(parts)
 
 
 def test_many_studies_are_one_line() -> None:
