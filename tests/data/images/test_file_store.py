@@ -23,7 +23,7 @@ from chestfed.app.cli import app
 from chestfed.core.errors import ChestfedError, SiteError
 from chestfed.core.processes.workers import parallel_map
 from chestfed.data.checks import facts
-from chestfed.data.images import cache, file_store
+from chestfed.data.images import cache, decode, file_store
 from chestfed.data.images.cache import CachedImages, fill_cache
 from chestfed.data.images.decode import prepare_image
 from chestfed.data.images.file_store import NOT_READ_NOW
@@ -100,7 +100,7 @@ def test_an_error_that_passes_is_retried(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_disk_error_is_not_of_the_file(tmp_path: Path) -> None:
     table = make_site(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Image.Image, "crop", lambda *_: (_ for _ in ()).throw(BAD_DAYS["I/O error"]))
+        patch.setattr(decode, "decode_plain_png", lambda *_: (_ for _ in ()).throw(BAD_DAYS["I/O error"]))
         patch.setattr(file_store, "_PAUSES", ())
         with pytest.raises(SiteError) as caught:
             fill_cache(table, tmp_path / "cache", SMALL)
