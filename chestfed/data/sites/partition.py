@@ -102,9 +102,10 @@ def deal_patients(
             for number in np.unique(turn):
                 patients = draw.permutation(np.flatnonzero(turn == number))
                 of_class = shares if dirichlet is None else draw.dirichlet(np.full(clients, dirichlet))
-                ends = np.rint(np.cumsum(of_class) * len(patients)).astype(int)
-                for owner, piece in enumerate(np.split(patients, ends[:-1])):
-                    part[piece] = owner
+                # Of equal shares in all classes a fixed rounding would give the same client every class of one patient.
+                rounding = draw.uniform() if dirichlet is None else 0.5
+                places = (np.arange(len(patients)) + rounding) / len(patients)
+                part[patients] = np.searchsorted(np.cumsum(of_class)[:-1], places, side="right")
         sizes = np.bincount(part, minlength=clients)
         if sizes.min() >= least:
             return part[of_row], attempt
