@@ -68,6 +68,19 @@ ERRORS: list[Mistake] = [
     # files and folders
     ("ui --out data", "no store", {}),
 ]
+#: Words of the command of an error, and a word of what its message says is wrong or to do.
+FILES_AND_VALUES: list[tuple[str, str]] = [
+    ("evaluate broken.pth --site synthetic/vindr --data data", "broken.pth"),
+    ("site check broken.yaml --data data", "broken.yaml"),
+    ("study --cluster missing.yaml", "missing.yaml"),
+    ("study --add-site source_addition_samples", "source_addition_samples"),
+    ("study --set k=[7]", "7"),
+    ("study --set subsets={} --k 1,2", "subsets"),
+    ("study --set federated.windw=3", "window"),
+    ("study source_addition_densenet121 --data nowhere --dry-run", "nowhere"),
+    ("compare good", "two"),
+    ("compare good same1 --k 7", "K=7"),
+]
 #: Words of the command of a usage error, and a word that its message has besides.
 USAGE: list[tuple[str, str]] = [
     ("stduy", "study"),
@@ -86,6 +99,8 @@ USAGE: list[tuple[str, str]] = [
     ("study --seed 1 --set seed=2", "seed"),
     ("evaluate model.onnx --site chexpert --views all", "views=all"),
     ("evaluate model.onnx --site chexpert --split validation", "valid"),
+    ("evaluate model.onnx --site chexpert --split all", "held-out"),
+    ("study --learning-rate 0.1", "pretrain.lr=0.1"),
     ("samples --size tyny", "tiny"),
     ("evaluate", "model"),
     ("report", "chestfed runs"),
@@ -107,6 +122,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "entry.yaml").write_text("extends: source_addition_samples\nsites: [x.yaml]\n", encoding="utf-8")
     (folder / "near.yaml").write_text("extends: source_adition_samples\n", encoding="utf-8")
     (folder / "empty.yaml").write_text("", encoding="utf-8")
+    (folder / "broken.yaml").write_text("site: [", encoding="utf-8")
+    (folder / "broken.pth").write_bytes(b"no model")
     (folder / "data").mkdir()
     return folder
 
@@ -145,6 +162,16 @@ def test_mistake_has_kind_and_fields(
     assert not [word for word in FOREIGN if word in called.err]
     if fields.get("suggestion"):
         assert fields["suggestion"] in called.err
+
+
+@pytest.mark.parametrize(("line", "word"), FILES_AND_VALUES)
+def test_error_names_file_or_value(home: Path, errors: list[ChestfedError], line: str, word: str) -> None:
+    called = call(*line.split(), folder=home)
+    assert (called.code, called.out) == (1, ""), called.err + called.out
+    (error,) = errors
+    assert isinstance(error, ChestfedError)
+    assert word in called.err
+    assert not [word for word in FOREIGN if word in called.err]
 
 
 @pytest.mark.parametrize(("line", "word"), USAGE)
