@@ -29,7 +29,6 @@ from chestfed.results.tables.frames import Results, list_records
 
 _ROOT = Path(__file__).parents[1]
 _ALONE = "alternatives=null"
-_SMALL = "model={name: small, init_features: 8, growth_rate: 8, blocks: [1, 2, 3, 3], pool: 2}"
 _TRAINED = ("model.trained=1", "preprocess.size=128", "alternatives=null")
 _BOTH = "sites=[{config: ../site_configs/films/nih_sample.yaml, test_fraction: 0.2, validation_fraction: 0.15}, %s]"
 _HANNOVER = _BOTH % "{config: ../site_configs/films/hannover.yaml, validation_fraction: 0.15}"

@@ -361,7 +361,7 @@ _THREAD: Final = threading.local()
 
 
 def _thread_readers() -> _Readers:
-    """Those of this thread; a fork has its own."""
+    """Connections of this thread; a fork has its own."""
     readers: _Readers | None = getattr(_THREAD, "readers", None)
     if readers is None or readers.process != os.getpid():
         readers = _THREAD.readers = _Readers()

@@ -70,7 +70,7 @@ def grad_cam(network: nn.Module, image: Tensor, output: int) -> np.ndarray:
 
 
 def occlude(network: nn.Module, image: Tensor, output: int) -> np.ndarray:
-    """How far one output falls when a square around each place is covered: float32 `[h, w]`, in logits."""
+    """Fall of one output when a square around each place is covered: float32 `[h, w]`, in logits."""
     from monai.visualize import OcclusionSensitivity
 
     side = max(2, image.shape[-1] // _OCCLUDED)

@@ -107,7 +107,7 @@ def tabulate(examples: Sequence[Example]) -> pd.DataFrame:
 
 
 def judge(examples: Sequence[Example]) -> dict[str, tuple[float | None, str]]:
-    """Of each method the mean likeness, and in words whether the maps depend on what was learned."""
+    """Mean likeness of each method, and in words whether the maps depend on what was learned."""
     verdicts: dict[str, tuple[float | None, str]] = {}
     for name in METHODS:
         known = [likeness for one in examples if (likeness := one.likeness[name]) is not None]

@@ -127,7 +127,7 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         yield f"runtime.compile: objective {settings.objective_spec.name} sees features; remove this option"
     yield from engine_for(run.engine).problems(run)
     yield from _problems_of_runtime(run)
-    yield from _problems_of_parts(run, objective, buffers)
+    yield from _list_problems_of_parts(run, objective, buffers)
     steps = settings.local_steps
     if steps is not None and steps.per_client is not None and len(steps.per_client) < k:
         yield f"federated.local_steps.per_client: {len(steps.per_client)} numbers for {k} clients; give one for each"
@@ -161,7 +161,7 @@ def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
         yield "runtime.recompute: torch.compile decides itself what to compute again; choose compile or recompute"
 
 
-def _problems_of_parts(run: Pipeline, objective: object, buffers: int) -> Iterator[str]:
+def _list_problems_of_parts(run: Pipeline, objective: object, buffers: int) -> Iterator[str]:
     key, parts, settings = "runtime.batch_parts", run.runtime.batch_parts, run.federated
     if parts == 1:
         return

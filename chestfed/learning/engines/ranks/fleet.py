@@ -122,7 +122,7 @@ def answer_requests(
 
 
 def _open_parcel(link: Link, pieces: Sequence[Piece], ranks: Sequence[int]) -> dict[str, Tensor]:
-    """What rank 0 sends to these ranks: to all, if there are several, so that every rank takes part."""
+    """Tensors that rank 0 sends to these ranks: to all, if there are several, so that every rank takes part."""
     if len(ranks) > 1:
         return link.take(0, pieces, "rank 0")
     return link.pull(0, pieces, "rank 0") if ranks == [link.rank] else {}

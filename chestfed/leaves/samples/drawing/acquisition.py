@@ -35,7 +35,7 @@ class Look:
     rows: int = GRID  #: of the working grid: nothing that is drawn is finer
 
     def halve(self) -> Look:
-        """The same machine with a detector of half as many rows and columns."""
+        """Machine like this one with a detector of half as many rows and columns."""
         height, width = self.shape
         return replace(self, shape=(height // 2, width // 2), rows=self.rows // 2)
 
