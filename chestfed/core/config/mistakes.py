@@ -75,7 +75,7 @@ class _Mistake:
         self.text = f"{self.place}: {text}"
 
     def _advise(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> str:
-        """Advice on what to write instead: the nearest choice, a list of the one value, the only key that a section needs."""
+        """Advice what to write: the nearest choice, a list of the one value, the only key that a section needs."""
         value: object = detail.get("input")
         if self.suggestion:
             return f"; did you mean '{self.suggestion}'?"
