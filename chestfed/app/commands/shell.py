@@ -62,8 +62,14 @@ class Command(TyperCommand):
             _explain(error)
             raise
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [re.sub(r"^\{(.*)\}(\.*)$", r"\1\2", piece).upper() for piece in super().collect_usage_pieces(ctx)]
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _fold_help()
+        for parameter in self.params:
+            if getattr(parameter, "is_flag", False) and parameter.metavar is None:  # type: ignore[attr-defined]
+                parameter.metavar = ""  # type: ignore[attr-defined]  # not <bool>: nothing follows a flag
         rare = (
             [] if ctx.meta.get(_ALL) else [item for item in self.params if getattr(item, "rich_help_panel", "") == RARE]
         )
