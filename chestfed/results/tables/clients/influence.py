@@ -73,8 +73,8 @@ def _one_class(client: ClientCounts, diseases: Sequence[str]) -> list[str]:
             sentences.append(
                 f"{client.name}: all {count:,} labels of {format_title(disease)} are {kind}: the client shows no "
                 "difference between ill and healthy, and only that its own images differ from others'. Recommended: "
-                "objective {name: auc, pairs: within_site}, which compares images of one hospital (docs/measurements.md has "
-                "its measured effect)"
+                "objective {name: auc, pairs: within_site}, which compares images of one hospital "
+                "(docs/measurements.md has its measured effect)"
             )
     return sentences
 
