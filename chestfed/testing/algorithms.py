@@ -95,7 +95,7 @@ class _Trial(Contract):
         self.spec, self.options, self.what = spec, options, f"algorithm '{spec.name}'"
         objective: Objective | None = None
         has_oracle = False
-        with suppress(ConfigError):  # a rule says that its objective is unknown
+        with suppress(ConfigError):  # a rule says so: its objective is unknown, or needs options
             objective, has_oracle = build_objective(spec.objective), OBJECTIVES.find(spec.objective).oracle is not None
         self.remembered, self.shared = count_remembered(objective), shape_shared(objective)
         #: Primal and dual variables of the problem.
@@ -165,7 +165,7 @@ class _Trial(Contract):
         for key, value, known in (("exact", spec.exact, get_args(Exact)), ("pace", spec.pace, get_args(Pace))):
             if value not in known:
                 return f"{key}: '{value}' is not one of {', '.join(known)}"
-        kind = OBJECTIVES.find(spec.objective).kind
+        kind = find_declaration(OBJECTIVES, spec.objective, {})[0].kind
         return None if kind in spec.takes else f"{spec.objective} is {kind}; `takes` has {', '.join(spec.takes)}"
 
     @rule("unknown options are refused")

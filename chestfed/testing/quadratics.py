@@ -20,6 +20,7 @@ from chestfed.learning.algorithms.variables import Point, weighted_mean
 from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.declaration import Objective, Population
+from chestfed.testing.contract import find_declaration
 
 #: d weights, then a and b of J diseases; J dual variables.
 WEIGHTS, DISEASES = 5, 2
@@ -82,9 +83,14 @@ def optimum(parts: Sequence[Quadratic], weights: Sequence[float]) -> Point:
 
 
 def build_objective(objective: str) -> Objective:
-    """The objective of this name with its default options, of as many clients and diseases."""
-    spec, ratios = OBJECTIVES.find(objective), torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
-    return spec.build(spec.options.model_validate({"name": objective}), Population(ratios[0], ratios))
+    """The objective of this name with its default options, of as many clients and diseases.
+
+    Raises `ConfigError` if there is none, or it has an option without a default.
+    """
+    spec, options = find_declaration(OBJECTIVES, objective, {})
+    ratios = torch.full((CLIENTS, DISEASES), 0.3, dtype=torch.float64)
+    built: Objective = spec.build(options, Population(ratios[0], ratios))
+    return built
 
 
 #: Batches of a full pass over a client's images.

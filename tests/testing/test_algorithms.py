@@ -212,6 +212,13 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
 
 
+def test_objective_that_needs_options_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "ROUNDS", 20)
+    monkeypatch.chdir(EXAMPLES)
+    problems = broken(FedProx, exact="no", objective="fedproto:PROTOTYPES", takes=("prototypes",))
+    assert problems[0].startswith("the declaration has known values")
+
+
 def test_head_that_is_never_trained_is_named() -> None:
     spec = replace(FEDREP, build=lambda options, setting: HeadStays(1, 0.1, setting.groups["classifier"], 1))
     with pytest.raises(ContractError) as caught:
