@@ -31,6 +31,11 @@ _ROOT = Path(__file__).parents[1]
 _ALONE = "alternatives=null"
 _TRAINED = ("model.trained=1", "preprocess.size=128", "alternatives=null")
 _BOTH = "sites=[{config: ../site_configs/films/nih_sample.yaml, test_fraction: 0.2, validation_fraction: 0.15}, %s]"
+_ENTROPY = ("--methods", "fedavg")
+_ENTROPY_STEPS = (
+    "alternatives.centralized={algorithm: centralized, local_lr: 0.074}",
+    "alternatives.own_data_settings={guangzhou: {local_lr: 0.033}}",
+)
 _HANNOVER = _BOTH % "{config: ../site_configs/films/hannover.yaml, validation_fraction: 0.15}"
 _MATCHED = (
     _BOTH
@@ -72,6 +77,27 @@ STUDIES: Mapping[str, Study] = {
     ),
     "Guangzhou with as many images, half of them positive": Study("three_hospitals", (_MATCHED, _ALONE, "k=[1, 2]")),
     "Hannover alone": Study("three_hospitals", (_HANNOVER, _ALONE, "k=[1, 2]")),
+    "three hospitals, cross-entropy": Study("three_hospitals", _ENTROPY_STEPS, _ENTROPY),
+    "three hospitals, cross-entropy, labels of Guangzhou permuted": Study(
+        "three_hospitals", ("sites.1.control=labels_permuted", _ALONE), (*_ENTROPY, "--k", "1,2")
+    ),
+    "three hospitals, cross-entropy, images of Guangzhou are noise": Study(
+        "three_hospitals", ("sites.1.control=noise", _ALONE), (*_ENTROPY, "--k", "1,2")
+    ),
+    "cross-entropy, Guangzhou with as many images, half of them positive": Study(
+        "three_hospitals", (_MATCHED, _ALONE, "k=[1, 2]"), _ENTROPY
+    ),
+    "cross-entropy, Hannover alone": Study("three_hospitals", (_HANNOVER, _ALONE, "k=[1, 2]"), _ENTROPY),
+    "three hospitals, cross-entropy, weights: images": Study(
+        "three_hospitals", ("federated.weights=images", _ALONE), _ENTROPY
+    ),
+    "three hospitals, cross-entropy, by images": Study(
+        "three_hospitals", ("target_images={counts: [20, 80, all]}", _ALONE), (*_ENTROPY, "--k", "1,2,3")
+    ),
+    "parts, cross-entropy": Study("nih_parts", (), _ENTROPY),
+    "wards, cross-entropy": Study(
+        "nih_wards", ("alternatives.centralized={algorithm: centralized, local_lr: 0.1}",), _ENTROPY
+    ),
     "three hospitals, by images": Study(
         "three_hospitals", ("target_images={counts: [20, 80, all]}", _ALONE), ("--k", "1,2,3")
     ),
