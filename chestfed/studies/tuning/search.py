@@ -398,7 +398,8 @@ class _OneSearch:
         start = search.pretrained(experiment, seed)
         folder = self._folder(purpose, number) / f"{seed}-{short_digest(json.dumps(dict(values)))}"
         folder.mkdir(parents=True, exist_ok=True)
-        what = f"{self.subject.name}, trial {number} of {self.trials}, seed {seed}"
+        of = f" of {self.trials}" if number <= self.trials else ", beside the best"
+        what = f"{self.subject.name}, trial {number}{of}, seed {seed}"
 
         def report(history: History) -> None:
             search.report(what, len(history), pipeline.federated.rounds)
