@@ -11,6 +11,7 @@ from typing import Any, Final, TypedDict
 import numpy as np
 import pandas as pd
 
+from chestfed.core.disk import size_text
 from chestfed.core.provenance import Origin
 from chestfed.results.tables.columns import OWN_DATA
 from chestfed.results.tables.frames import Results, Row
@@ -116,7 +117,11 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
     for method in methods:
         settings = method["settings"]
         numbers = (_format(settings.get(key, "")) for key in ("local_lr", "window", "stage_steps"))
-        costs = [f"{method['rounds']:,.0f}", f"{method['gradients_per_client']:,.0f}", f"{method['megabytes']:,.1f} MB"]
+        costs = [
+            f"{method['rounds']:,.0f}",
+            f"{method['gradients_per_client']:,.0f}",
+            size_text(round(method["megabytes"] * 1e6)),
+        ]
         parts = (f"{method['algorithm']}, {method['objective']}", *numbers, "; ".join(_list_options(method)))
         rows.append((method["method"], [*parts, method["chosen"], *costs]))
     heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")

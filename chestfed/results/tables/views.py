@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from chestfed.core.diseases import format_title
+from chestfed.core.disk import size_text
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
@@ -113,7 +114,7 @@ def _list_costs(results: Results) -> dict[str, tuple[str, str, str]]:
     costs = {}
     for model, curves in results.curves.groupby("model", sort=False) if len(results.curves) else ():
         last = curves.groupby(results.draws).last()
-        sent, images = f"{last['bytes'].mean() / 1e6:,.1f} MB", f"{last['images'].mean():,.0f}"
+        sent, images = size_text(round(last["bytes"].mean())), f"{last['images'].mean():,.0f}"
         costs[str(model)] = (f"{last['round'].max():,}", sent, images)
     return costs
 
