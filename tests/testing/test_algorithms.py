@@ -17,7 +17,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.personal.local_parts import Client, LocalParts, Shared
-from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.algorithms.variables import LocalStepAlgorithm, Point
 from chestfed.learning.exchange.step import Arrived, Step
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
@@ -210,6 +210,15 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         problems = broken(FedProx, **{"exact": "no", **wrong})
         assert problems[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
+
+
+def test_rule_without_steps_is_named() -> None:
+    @dataclass(frozen=True)
+    class Still(LocalStepAlgorithm[Any, Any, Any]):
+        window: int = 1
+
+    with assert_refused(ConfigError, "method missing", rule="Still"):
+        Still().local_round(Point(torch.zeros(2), torch.zeros(0)), None, None)
 
 
 def test_objective_that_needs_options_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

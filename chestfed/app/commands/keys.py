@@ -181,6 +181,15 @@ class KeyReader(SchemaReader):
             text = f"[{text}]"
         return f"{name.replace('methods.NAME.', 'methods.*.')}={text or 'VALUE'}"
 
+    def takes(self, value: Schema, text: str) -> bool:
+        """Whether a text may be a value: false for words where a number stands, and for none of listed words."""
+        parts = [part for part in self.list_parts(value) if part.get("type") != "null"]
+        listed = [word for part in parts for word in part.get("enum", ())]
+        numbers = bool(parts) and {part.get("type") for part in parts} <= {"integer", "number"}
+        if text and numbers:
+            return bool(re.fullmatch(r"[-+.\deE]+", text))
+        return not text or not all(part.get("enum") for part in parts) or text in map(str, listed)
+
     def describe(self, key: Key) -> str:
         """The first sentence of a key's description."""
         text = key.value.get("description", "") or self.resolve(key.value).get("description", "")
@@ -195,13 +204,13 @@ def _find_name(section: Schema) -> str:
 def advise(kind: str, option: str, words: Sequence[str]) -> str:
     """The `--set` words for an option that there is not but that is a key, or the last part of one; else nothing."""
     reader, name = KeyReader(schemas()[kind]), option.lstrip("-").replace("-", "_")
-    keys = reader.list_keys()
+    text = _find_value(option, words)
+    keys = [key for key in reader.list_keys() if reader.takes(key.value, text)]
     found = [key for key in keys if key.name == name]
     found = found or [key for end in (f".{name}", f"_{name}") for key in keys if key.name.endswith(end)]
     if not found and "_" in name:
         phrase = re.compile(rf"\b{re.escape(name.replace('_', ' '))}\b")
         found = [key for key in keys if phrase.search(reader.describe(key))]
-    text = _find_value(option, words)
     assignments = list(dict.fromkeys(reader.assign(key.name, key.value, text) for key in found))
     *first, last = [f"--set {shlex.quote(text)}" for text in assignments[:_NAMED]] or [""]
     more = ", or see --help-all" if len(assignments) > _NAMED else ""

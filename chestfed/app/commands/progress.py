@@ -94,9 +94,13 @@ class StepBars:
         self._named.add(name)
 
 
+#: So many items tell the pace; the first of many may have waited for processes to start.
+_KNOWN = 10
+
+
 def _describe_times(seconds: float, done: int, total: int) -> str:
-    """Elapsed time, and the remaining time at this pace."""
-    left = seconds * (total - done) / done if 0 < done < total else None
+    """Elapsed time, and the remaining time at this pace, once enough is done to know it."""
+    left = seconds * (total - done) / done if min(_KNOWN, total / 20) <= done < total else None
     return f"{_clock_text(seconds)} elapsed" + ("" if left is None else f", {_clock_text(left)} left")
 
 

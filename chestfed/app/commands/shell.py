@@ -67,9 +67,7 @@ class Command(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _fold_help()
-        for parameter in self.params:
-            if getattr(parameter, "is_flag", False) and parameter.metavar is None:  # type: ignore[attr-defined]
-                parameter.metavar = ""  # type: ignore[attr-defined]  # not <bool>: nothing follows a flag
+        _clear_flags(self.get_params(ctx))
         rare = (
             [] if ctx.meta.get(_ALL) else [item for item in self.params if getattr(item, "rich_help_panel", "") == RARE]
         )
@@ -119,6 +117,13 @@ def _fold_help() -> None:
     rich_utils.Table = Folded  # type: ignore[misc]
 
 
+def _clear_flags(parameters: Sequence[Any]) -> None:
+    """Show no type behind a flag, which takes no value; Typer shows <bool>."""
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False) and parameter.metavar is None:
+            parameter.metavar = ""
+
+
 class Commands(TyperGroup):
     """A group of commands that prints its help when called without one, and says how to go on after Ctrl-C."""
 
@@ -127,6 +132,10 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else [self.default]))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _clear_flags(self.get_params(ctx))
+        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         try:

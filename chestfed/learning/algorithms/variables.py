@@ -15,6 +15,8 @@ from typing import Any, ClassVar, Final, Protocol, TypeVar, cast, runtime_checka
 import torch
 from torch import Tensor
 
+from chestfed.core.errors import ConfigError
+
 
 class Gradients(Protocol):
     """A client's oracle: gradients of its loss by primal and dual `[d + 2J]`, `[J]`.
@@ -280,7 +282,13 @@ class LocalStepAlgorithm(Algorithm[Server, Local, Client]):
 
     def client_step(self, local: Local, message: Local, client: Client, gradients: Gradients) -> None:
         """Change the tensors of `local` in place, by one step with one gradient."""
-        raise NotImplementedError
+        name = type(self).__name__
+        raise ConfigError(
+            f"{name} has neither client_step(self, local, message, client, gradients) nor a local_round of its own: "
+            "write one of them",
+            kind="method missing",
+            rule=name,
+        )
 
     def client_final(self, local: Local, message: Local, client: Client) -> tuple[Local, Client]:
         """Message of the client, here all that its steps changed, and its new state."""

@@ -292,7 +292,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     say(console, _describe(table))
     for note in table.notes:
         say(console, f"note: {note}", "yellow")
-    say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}")
+    copy = f"{command('new', 'pipeline', 'mine')}, then `config: {path}` first in its `sites`: tested at this hospital"
+    say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}\n  {copy}")
     images = len(table.frame)
     show_answer(console, f"written to {path}: {images:,} images", file=str(path), images=images)
 

@@ -86,6 +86,11 @@ def test_target_of_either_design_is_named() -> None:
     assert set(advised("--target", "vindr")) == {"subsets.target=vindr", "target_images.target=vindr"}
 
 
+def test_advice_takes_the_value_that_was_typed() -> None:
+    assert advised("--split", "test") == ["evaluation.split=test"]
+    assert "split=3" in advised("--split", "3")
+
+
 @pytest.mark.parametrize(
     ("words", "assignment"),
     [

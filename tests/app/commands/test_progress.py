@@ -77,6 +77,17 @@ def test_bars_have_units_and_second_passes() -> None:
     ]
 
 
+def test_first_of_many_items_tells_no_pace() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        for done in (1, 10):
+            clock.now += 40
+            bars.decoding("st-anne", done, 3_000)
+    first, second = out.getvalue().splitlines()
+    assert first == "decoding st-anne: image 1 of 3,000, 0:40 elapsed"
+    assert second.endswith(" left")
+
+
 def test_a_terminal_has_bars_and_no_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     out, clock = io.StringIO(), Clock()

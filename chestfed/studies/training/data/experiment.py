@@ -22,6 +22,7 @@ from chestfed.data.images.cache import CachedImages, fill_cache, lacking_bytes
 from chestfed.data.images.copies import VARIABLE, find_copies
 from chestfed.data.images.features import FeatureStore
 from chestfed.data.images.place import find_cache
+from chestfed.data.sites.reader import SPLITS
 from chestfed.data.sites.stats import people
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import FeatureOptions
@@ -270,7 +271,11 @@ def _blank_labels(site: StudySite, diseases: Sequence[str]) -> StudySite:
 
 def _empty_test_error(table: SiteTable, key: str, split: str | None, pipeline: Pipeline) -> ConfigError:
     protocol = pipeline.evaluation.protocol
-    text = f"site '{table.name}' has no image for {key} with protocol {protocol}{left_out_views(table, split)}"
+    counts = table.frame["split"].value_counts()
+    there = ", ".join(f"{name} ({count:,} images)" for name, count in counts.items() if count and name in SPLITS)
+    views = left_out_views(table, split)
+    advice = "" if views else f". It has {there}: name one of them, or give the site a test_fraction in `sites`"
+    text = f"site '{table.name}' has no image for {key} with protocol {protocol}{views}{advice}"
     return ConfigError(text, kind="no test image", site=table.name, key=key)
 
 
