@@ -8,8 +8,7 @@
     def test_our_network() -> None:
         check_model("mylab.nets:VIT", size=224, patch=16)
 
-Stable: these names and their meaning change with a major version only; a minor version may add checks. Each is imported
-when it is first asked for.
+Stable, as docs/stability.md says; a minor version may add checks. Each is imported when it is first asked for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -317,6 +317,14 @@ def describe_resolution(mean: DifferenceRow | None) -> str:
     return f"A difference below {mean['detectable']:.3f} would probably not be seen ({POWER:.0%} power)."
 
 
+def _list_sides(clear: Mapping[str, float], reference: str) -> Iterator[str]:
+    """Methods above the reference, and those below it."""
+    for side, sign in (("higher", 1), ("lower", -1)):
+        names = [name for name, difference in clear.items() if difference * sign > 0]
+        if names:
+            yield f"{side} than {reference}: {_join(names) if len(names) <= _MOST_NAMED else f'{len(names)} methods'}"
+
+
 def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     """The best method, or that none is clearly the best, and the AUC of each."""
     defined = sorted((row for row in means if row["auc"] is not None), key=lambda row: -(row["auc"] or 0.0))
@@ -336,8 +344,7 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     runs, seeds = f"{_describe_images(results)}, {describe_runs(results)} each", len(results.seeds)
     runs = runs.removesuffix(" each") if len(results.splits) > 1 else runs
     if clear:
-        names = _join([*clear]) if len(clear) <= _MOST_NAMED else f"{len(clear)} methods"
-        tested = f"against {reference} {names} differ{'s' * (len(clear) == 1)} after Holm's correction"
+        tested = f"after Holm's correction {', '.join(_list_sides(clear, str(reference)))}"
     elif not gains:
         tested = "no test of one training run each: it takes several, `--seeds`" if seeds == 1 else "no test"
     elif all(row["p_holm"] is None for row in gains):

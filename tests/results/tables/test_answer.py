@@ -24,7 +24,7 @@ from chestfed.results.evaluation.joining.calibrated import compare_calibration
 from chestfed.results.evaluation.joining.recognized import count_recognized
 from chestfed.results.evaluation.labeled import Column
 from chestfed.results.evaluation.metrics import sensitivity_at_specificity
-from chestfed.results.tables.answer import Answer, answer_study, state_gains, summarize_seeds
+from chestfed.results.tables.answer import Answer, _list_sides, answer_study, state_gains, summarize_seeds
 from chestfed.results.tables.collect import collect, load_results
 from chestfed.results.tables.frames import Results, make_differences, make_estimates
 from chestfed.results.tables.run_folder import RunFolder
@@ -111,6 +111,11 @@ def test_methods_are_ranked_by_mean_auc() -> None:
     answer = answer_study(results)
     assert answer.question == "Which method has the highest mean AUC?"
     assert answer.sentence.startswith("None clearly: fedavg 0.800, codasca 0.700")
+    assert list(_list_sides({"a": 0.1, "b": -0.2, "c": -0.1}, "fedavg")) == [
+        "higher than fedavg: a",
+        "lower than fedavg: b and c",
+    ]
+    assert list(_list_sides({"b": -0.2}, "fedavg")) == ["lower than fedavg: b"]
     gain = {"view": "study", "disease": "mean", "reference": "codasca", "model": "fedavg", "difference": 0.1}
     clear = replace(results, differences=make_differences([gain | {"p": 0.001, "low": 0.05, "high": 0.15}]))
     assert answer_study(clear).sentence.startswith("fedavg, 0.800; codasca 0.700")
