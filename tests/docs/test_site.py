@@ -27,6 +27,7 @@ from chestfed.core.plugins import Catalogue, Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.leaves.federation.settings import HospitalFile, Leaves, Policy
 from docs.generate import algorithms, api, commands, keys
+from docs.generate.badges import draw_badges
 from docs.generate.markdown import escaped
 
 ROOT = Path(__file__).parents[2]
@@ -53,6 +54,38 @@ def test_dead_links_fail_the_build(tmp_path: Path, capsys: pytest.CaptureFixture
     options = ["--fail-on-warning", "--quiet", "--conf-dir", str(DOCS)]
     assert build_main([*options, str(tmp_path), str(tmp_path / "out")]) != 0
     assert capsys.readouterr().err.count("xref_missing") == 2
+
+
+def test_links_lead_to_files_of_a_clone() -> None:
+    pages = [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *(DOCS / "sites").glob("*.md")]
+    missing = []
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for link in re.findall(r"\]\(([^)#\s]+)", text):
+            if re.match(r"reference/\w+\.md", os.path.relpath(page.parent / link, DOCS)):
+                assert "`python3 bootstrap.py docs`" in text, (
+                    f"{page.name}: {link} is generated, and it does not say how"
+                )
+            elif ":" not in link and not (page.parent / link).exists():
+                missing.append(f"{page.name}: {link}")
+    assert missing == []
+
+
+def test_readme_fits_a_screen_and_its_reader() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = readme.splitlines()
+    assert len(lines) <= 90
+    assert len(readme.split()) <= 700
+    assert [line for line in lines if len(line) > 100] == []
+
+
+def test_badges_are_of_this_version() -> None:
+    for file, svg in draw_badges().items():
+        assert (DOCS / "images" / file).read_text(encoding="utf-8") == svg, "run python -m docs.generate.badges"
+        assert f"](docs/images/{file})" in (ROOT / "README.md").read_text(encoding="utf-8")
+    alts = re.findall(r"^!\[(.*)\]\(docs/images/badge", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    titles = [re.findall("<title>(.*)</title>", svg)[0] for svg in draw_badges().values()]
+    assert alts == titles
 
 
 def test_every_page_is_on_the_index() -> None:
