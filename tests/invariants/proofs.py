@@ -20,7 +20,9 @@ from tests.invariants import (
     minimizers_checks,
     objective_checks,
     pairs_checks,
+    participation_checks,
     partition_checks,
+    seeing_checks,
 )
 from tests.invariants.mutants import CODASCA_MUTANTS
 
@@ -32,6 +34,7 @@ _CHECKS: dict[str, list[Check]] = {
     **{f"algorithms.{name}": checks for name, checks in averaging_checks.CHECKS.items()},
     **{f"algorithms.{name}": checks for name, checks in minimizers_checks.CHECKS.items()},
     **method_checks.CHECKS,
+    "engines.client": seeing_checks.CHECKS,
     "engines.server": engine_checks.CHECKS,
     **{f"objectives.{name}": checks for name, checks in objective_checks.CHECKS.items()},
     "objectives.pairs": pairs_checks.CHECKS,
@@ -43,6 +46,7 @@ _MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     **{f"algorithms.{name}": mutants for name, mutants in averaging_checks.MUTANTS.items()},
     **{f"algorithms.{name}": mutants for name, mutants in minimizers_checks.MUTANTS.items()},
     **method_checks.MUTANTS,
+    "engines.client": seeing_checks.MUTANTS,
     "engines.server": engine_checks.MUTANTS,
     **{f"objectives.{name}": mutants for name, mutants in objective_checks.MUTANTS.items()},
     "objectives.pairs": pairs_checks.MUTANTS,
@@ -58,12 +62,14 @@ CHECKS: dict[str, list[Check]] = {
     **{f"learning.{name}": checks for name, checks in _CHECKS.items()},
     **{f"{leaf}.{name}": checks for leaf, proofs in _OF_LEAVES.items() for name, checks in proofs.CHECKS.items()},
     "data.sites.partition": partition_checks.CHECKS,
+    "studies.experiment.rules": participation_checks.CHECKS,
 }
 #: module -> name of a mutant -> (text in the source, its replacement).
 MUTANTS: dict[str, dict[str, tuple[str, str]]] = {
     **{f"learning.{name}": mutants for name, mutants in _MUTANTS.items()},
     **{f"{leaf}.{name}": mutants for leaf, proofs in _OF_LEAVES.items() for name, mutants in proofs.MUTANTS.items()},
     "data.sites.partition": partition_checks.MUTANTS,
+    "studies.experiment.rules": participation_checks.MUTANTS,
 }
 
 
