@@ -55,6 +55,8 @@ class _Mistake:
         self.kind = _KINDS.get(detail["type"], "invalid value")
         self.key, self.place, self.suggestion = ".".join(map(str, location)), document.place(location), ""
         dotted = ".".join(map(str, inside))
+        if inside and inside in document.places and self.place.startswith("--set "):
+            dotted = self.place.removeprefix("--set ")  # as it was written: a method by its name, not by its number
         if self.kind == "unknown key":
             hint, self.suggestion = _hint(document, model, tuple(detail["loc"]))
             text = f"unknown key '{dotted}'{hint}"

@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from importlib import metadata
+from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -139,6 +140,11 @@ class Catalogue(Generic[Declared]):
             return self._as_declaration(name, *self._imported(name, point.value))
         if ":" in name:
             return self._as_declaration(name, *self._imported(name, name))
+        stem = name.removeprefix("./").removesuffix(".py")
+        if stem.replace("/", "_").isidentifier() and Path(f"{stem}.py").is_file():
+            meant = f"{stem.replace('/', '.')}:NAME"
+            text = f"unknown {self.kind} '{name}'; if it is in {stem}.py, write {meant} with its name there"
+            raise ConfigError(text, kind=f"unknown {self.kind}", name=name, file=f"{stem}.py", suggestion=meant)
         close = nearest(name, self.names)
         hint = f"; did you mean '{close}'?" if close else "."
         raise ConfigError(

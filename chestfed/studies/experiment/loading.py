@@ -5,8 +5,9 @@ Everything is merged as plain data, completed (`complete_methods`), and checked 
 
 from __future__ import annotations
 
+import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -148,10 +149,29 @@ def _select_methods(document: Document) -> dict[str, int]:
         return names
     if isinstance(methods, list) and document.place(("selected",)).startswith("--set "):
         new = [name for name in dict.fromkeys(selected) if name not in names]
+        _refuse_unknown(new, names)
         document.data["methods"] = [*methods, *({"algorithm": name} for name in new)]
         document.places |= {("methods", len(methods) + number): "--set selected" for number in range(len(new))}
         names = _list_names(document.data["methods"])
     return {name: names[name] for name in selected if name in names}
+
+
+def _refuse_unknown(new: Sequence[str], known: Iterable[str]) -> None:
+    """Refuse a name of the command line that is neither a method of the pipeline nor an algorithm."""
+    for name in new:
+        try:
+            ALGORITHMS.find(name)
+        except ConfigError as error:
+            text, known = str(error), list(known)
+            if not error.fields.get("file") and error.kind == f"unknown {ALGORITHMS.kind}":
+                near = difflib.get_close_matches(name, dict.fromkeys([*known, *ALGORITHMS.names]))
+                hint = f"did you mean {' or '.join(near)}? " if near else ""
+                text = (
+                    f"no method of the pipeline and no algorithm has the name '{name}'; {hint}Methods of the pipeline: "
+                    f"{', '.join(known)}. `chestfed algorithms` lists all; package.module:Name is your own"
+                )
+                error.fields["suggestion"] = near[0] if near else ""
+            raise ConfigError(f"--methods (selected): {text}", kind=error.kind, **error.fields) from error
 
 
 def _age(document: Document, key: str) -> int:

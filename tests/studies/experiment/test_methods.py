@@ -117,7 +117,7 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
             DIGITS,
             ["methods.fedprox.algorithm.proxx=0.5"],
             ["fedavg", "fedprox"],
-            "unknown key 'methods.8.algorithm.proxx",
+            "unknown key 'methods.fedprox.algorithm.proxx",
         ),
         (DIGITS, ["federated.weights=images"], ["pdmm", "gossip"], "'federated.weights': no effect with pdmm, gossip"),
         (DIGITS, ["federated.window_growth=2"], ["npa"], "'federated.window_growth': no effect with npa"),
@@ -140,7 +140,13 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
             SAMPLES,
             [],
             ["codas"],
-            "--set selected: 'methods.19.algorithm': unknown algorithm 'codas'; did you mean",
+            "--methods (selected): no method of the pipeline and no algorithm has the name 'codas'; did you mean",
+        ),
+        (
+            SAMPLES,
+            [],
+            ["nosuch:Rule"],
+            "--methods (selected): 'nosuch:Rule': module 'nosuch' cannot be imported",
         ),
     ],
 )
@@ -148,6 +154,14 @@ def test_idle_and_wrong_settings(file: Path, settings: list[str], methods: list[
     with pytest.raises(ConfigError) as caught:
         load_pipeline(file, settings, methods=methods)
     assert words in str(caught.value)
+
+
+def test_file_of_ones_own_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    for name in ("mine", "mine.py", "./mine.py"):
+        with assert_refused(ConfigError, "unknown algorithm", name=name, file="mine.py", suggestion="mine:NAME"):
+            load_pipeline(DIGITS, methods=[name])
 
 
 def test_idle_keys_of_files(tmp_path: Path) -> None:
