@@ -126,6 +126,7 @@ def run(
     check_skipping(studies.pipeline, skip_unreadable=skip_unreadable)
     load = partial(load_experiments, studies, cache, skip_unreadable=skip_unreadable)
     with resolve_name(ENGINES.find(studies.engine.name).deployment)(studies.engine, studies.machine) as deployment:
+        deployment.agree({variant.label: variant.pipeline for variant in studies.variants})
         if not deployment.leads:
             deployment.serve(load)
             return None

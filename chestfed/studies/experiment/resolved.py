@@ -43,8 +43,20 @@ _IN_EVERY_IDENTITY = frozenset({"aggregation", "trim", "compression", "privacy",
 def identity(pipeline: Pipeline) -> dict[str, Any]:
     """The part of the resolved configuration that determines the result, as plain data.
 
-    With the code of every plug-in that takes part: see `chestfed.core.plugins.code`.
+    With the code of every plug-in that takes part, see `chestfed.core.plugins.code`, and the content of files of
+    weights.
     """
+    data = describe_settings(pipeline)
+    if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
+        file = find_initial_weights(pipeline.model.initial_weights, MODELS.find(pipeline.model.name))
+        data["model"]["initial_weights"] = hash_file("model.initial_weights", file)
+    if isinstance(pipeline.model, FeatureOptions):
+        data["model"]["network"] = load_frozen(pipeline.model).digest
+    return data
+
+
+def describe_settings(pipeline: Pipeline) -> dict[str, Any]:
+    """The identity without the content of files of weights, which are only named and need not be there."""
     data = pipeline.model_dump(mode="json")
     for *parents, last in _NOT_IDENTITY:
         section = data
@@ -58,11 +70,8 @@ def identity(pipeline: Pipeline) -> dict[str, Any]:
     if data["collection"] is not None:
         del data["collection"]["root"], data["collection"]["download"]
     _without_idle_keys(data, pipeline)
-    if pipeline.model.initial_weights is not None:  # what is in the file, not where it lies
-        file = find_initial_weights(pipeline.model.initial_weights, MODELS.find(pipeline.model.name))
-        data["model"]["initial_weights"] = hash_file("model.initial_weights", file)
-    if isinstance(pipeline.model, FeatureOptions):
-        data["model"]["network"] = load_frozen(pipeline.model).digest
+    if pipeline.model.initial_weights is not None:
+        data["model"]["initial_weights"] = PurePath(pipeline.model.initial_weights).name
     return data | {"plugins": plugin_digests(pipeline)}
 
 

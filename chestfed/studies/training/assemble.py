@@ -224,6 +224,9 @@ class Deployment:
     has_test_images = True  #: whether they are in this process, and not at a hospital
     leads = True  #: False in a process that does what another asks: it calls `serve` and nothing else
 
+    def agree(self, pipelines: Mapping[str, Pipeline]) -> None:
+        """Refuse other processes with other studies than these, by label; called first, before images are read."""
+
     def begin(self, studies: Sequence[Experiment]) -> None:
         """The images of these studies, which come one after the other, are loaded."""
 

@@ -134,10 +134,10 @@ class Link:
         self.sent += sum(map(len, parts))
         return self.exchange([dist.P2POp(dist.isend, part, to, self._notes) for part in parts], f"rank {to}")
 
-    def fetch(self, source: int, what: str) -> dict[str, Any]:
+    def fetch(self, source: int, what: str, limit: timedelta | None = None) -> dict[str, Any]:
         """The next note that a rank has for this one alone; raises as `finish`."""
         length = torch.zeros(1, dtype=torch.int64)
-        self._hear_from(source, length, what)
+        self._hear_from(source, length, what, limit)
         text = torch.empty(int(length), dtype=torch.uint8)
         self._hear_from(source, text, what)
         self.received += len(text)
@@ -175,9 +175,9 @@ class Link:
             work = dist.broadcast(part, 0, group=self._notes, async_op=True)
         self.finish(work, what, limit)
 
-    def _hear_from(self, source: int, part: Tensor, what: str) -> None:
+    def _hear_from(self, source: int, part: Tensor, what: str, limit: timedelta | None = None) -> None:
         for work in self.exchange([dist.P2POp(dist.irecv, part, source, self._notes)], what):
-            self.finish(work, what)
+            self.finish(work, what, limit)
 
     def _sendable(self, tensors: Iterable[Tensor]) -> list[Tensor]:
         sent = [tensor.detach().to(self.place).contiguous() for tensor in tensors if tensor.numel()]

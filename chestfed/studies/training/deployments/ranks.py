@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +24,7 @@ from chestfed.learning.engines.ranks.parts import find_team, make_parts
 from chestfed.learning.engines.torchrun import Options
 from chestfed.learning.models import FlatModule
 from chestfed.studies.experiment.device import Machine
+from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.assemble import (
     Deployment,
     Federation,
@@ -33,8 +35,10 @@ from chestfed.studies.training.assemble import (
 )
 from chestfed.studies.training.data.clients import Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.deployments.agreement import agree, describe_data, describe_studies
 from chestfed.studies.training.deployments.scores import gather_scores, list_tests, score_share, send_scores
 from chestfed.studies.training.pretrain import Pretrained, StageOne, assist, new_network, pretrain
+from chestfed.studies.training.reporting import warn
 
 
 class Ranks(Deployment):
@@ -45,7 +49,7 @@ class Ranks(Deployment):
 
     def __init__(self, options: Options, machine: Machine) -> None:
         self.link = Link.joined(options.timeout, machine.device)
-        self._studies = tuple[Experiment, ...]()
+        self._machine, self._studies = machine, tuple[Experiment, ...]()
         self.leads = self.link.rank == 0
 
     def __enter__(self) -> Self:
@@ -69,10 +73,17 @@ class Ranks(Deployment):
         if error is not None:
             raise SystemExit(1)  # rank 0 tells why
 
+    def agree(self, pipelines: Mapping[str, Pipeline]) -> None:
+        """See `Deployment.agree`: other settings or code are refused, another processor is reported."""
+        mine = describe_studies(pipelines, self._machine)
+        for text in agree(self.link, mine, timedelta(seconds=self.link.timeout)):
+            warn(f"note: {text}. The last digits may not be those of one process")
+
     def begin(self, studies: Sequence[Experiment]) -> None:
-        """See `Deployment.begin`: the images are in the cache, the other ranks may read them."""
+        """See `Deployment.begin`: the images are in the cache; the other ranks read them and must find the same."""
         self._studies = tuple(studies)
         self.link.announce({"do": "load"})
+        agree(self.link, describe_data(studies))
 
     def fleet(
         self, experiment: Experiment, pretrained: Pretrained, federation: Federation, network: FlatModule
@@ -123,6 +134,7 @@ class Ranks(Deployment):
         while (note := self.link.hear())["do"] != "end":
             if note["do"] == "load":
                 work.studies = load()
+                agree(self.link, describe_data(work.studies))
             else:
                 work.carry_out(note)
 
