@@ -189,13 +189,21 @@ def _read_stamp(root: Path) -> dict[str, object] | None:
 
 def is_written(root: Path, stamp: Mapping[str, object], what: str) -> bool:
     """Whether the hospital of this stamp exists already; a folder of that name with other content is refused."""
-    if root.exists() and _read_stamp(root) != stamp:
+    if root.exists() and (there := _read_stamp(root) or {}) != stamp:
         raise ChestfedError(
-            f"{root.resolve()} is not {what}. Remove it, or choose another folder.",
+            f"{root.resolve()} is not {what}.{_advise(there, stamp)} Remove it, or choose another folder.",
             kind="another folder in its place",
             folder=root.name,
         )
     return root.exists()
+
+
+def _advise(there: Mapping[str, object], stamp: Mapping[str, object]) -> str:
+    """How a study uses a hospital that differs in seed or size alone; "" for what differs in more."""
+    other = {key: there.get(key) for key in ("seed", "size") if there.get(key) != stamp[key]}
+    if "extra" in stamp or {**stamp, **other} != there:
+        return ""
+    return f" A study uses it with {' '.join(f'--set samples.{key}={value}' for key, value in other.items())}."
 
 
 def _summarize(root: Path, films: list[Film]) -> HospitalSummary:

@@ -6,10 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from chestfed.core.bundled import install_command
-from chestfed.core.errors import ConfigError
 from chestfed.reports.tracking.declaration import RecordSpec
-from chestfed.reports.tracking.scalars import ScalarRecord
+from chestfed.reports.tracking.scalars import ScalarRecord, import_tool
 
 
 class TensorBoardRecord(ScalarRecord):
@@ -18,12 +16,8 @@ class TensorBoardRecord(ScalarRecord):
     name = "TensorBoard"
 
     def __init__(self, folder: Path) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            text = f"--record tensorboard: TensorBoard is not installed: {install_command('tensorboard')}"
-            raise ConfigError(text, kind="not installed", extra="tensorboard") from None
-        self._writer_type, self._folder = SummaryWriter, folder
+        module = import_tool("torch.utils.tensorboard", "tensorboard", self.name)
+        self._writer_type, self._folder = module.SummaryWriter, folder
         self._writer: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:

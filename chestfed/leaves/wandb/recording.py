@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from chestfed.core.bundled import install_command
-from chestfed.core.errors import ConfigError
 from chestfed.reports.tracking.declaration import RecordSpec
-from chestfed.reports.tracking.scalars import ScalarRecord
+from chestfed.reports.tracking.scalars import ScalarRecord, import_tool
 
 PROJECT: Final = "chestfed"
 #: What the package would collect by itself: code, names of host, user and files, the terminal's output, statistics.
@@ -38,12 +36,7 @@ class WandbRecord(ScalarRecord):
 
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
-        try:
-            import wandb
-        except ImportError:
-            text = f"--record wandb: Weights & Biases is not installed: {install_command('wandb')}"
-            raise ConfigError(text, kind="not installed", extra="wandb") from None
-        self._wandb, self._folder = wandb, folder
+        self._wandb, self._folder = import_tool("wandb", "wandb", self.name), folder
         self._run: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:

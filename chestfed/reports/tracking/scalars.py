@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
+from chestfed.core.bundled import install_command
+from chestfed.core.errors import ConfigError
 from chestfed.reports.tracking.content import label_study, list_aucs, list_parameters, list_round, list_tags
 from chestfed.results.tables.answer import answer_study, list_metrics
 from chestfed.results.tables.frames import Results, Row
 from chestfed.results.tables.sentences import describe_quick
 from chestfed.studies.training.loop import History
 from chestfed.studies.training.reporting import Reporter, StudyRun, Summary, Trial
+
+
+def import_tool(module: str, record: str, title: str) -> Any:
+    """The module of a tool; `record` names the record and the extra that installs it.
+
+    Raises `ConfigError` if it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        text = f"--record {record}: {title} is not installed: {install_command(record)}"
+        raise ConfigError(text, kind="not installed", extra=record) from None
 
 
 class ScalarRecord(Reporter):

@@ -161,8 +161,9 @@ def test_another_folder_is_refused(tiny_hospitals: Path, tmp_path: Path) -> None
 
 def test_hospitals_of_two_seeds_do_not_mix(tiny_hospitals: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_hospitals / HOSPITALS[0].folder, tmp_path / HOSPITALS[0].folder)
-    with assert_refused(ChestfedError, "another folder in its place"):
-        write_hospitals(tmp_path, seed=2, size="tiny", workers=1)
+    with assert_refused(ChestfedError, "another folder in its place") as caught:
+        write_hospitals(tmp_path, seed=2, workers=1)
+    assert "--set samples.seed=1 --set samples.size=tiny" in str(caught.value)
 
 
 def test_an_unknown_size_is_refused(tmp_path: Path) -> None:
