@@ -15,6 +15,8 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.leaves.leaderboard.benchmark import Benchmark, Split
 from chestfed.leaves.leaderboard.submission import Submission, read_submission
+from chestfed.reports.pages import figures
+from chestfed.reports.pages.figures import Drawing, Picture
 from chestfed.reports.pages.html import fill, read_template
 from chestfed.results.evaluation.comparison import compare
 from chestfed.results.evaluation.estimates import tidy
@@ -22,6 +24,7 @@ from chestfed.results.evaluation.intervals import DEFAULT
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.labeled import Scored
+from chestfed.results.evaluation.power import LEVEL
 from chestfed.results.tables.columns import DifferenceRow
 from chestfed.results.tables.differences import list_differences
 from chestfed.results.tables.frames import RESAMPLES, Row, list_estimates, list_records, make_differences
@@ -178,8 +181,10 @@ def render_board(board: Board) -> str:
         about = "below it its 95% interval, p, and p by Holm"
         tables += _make_grids(board, hospital, "gain", f"K={last} minus K={first} of the same method; {about}")
         tables += _make_grids(board, hospital, "versus", f"K={last} minus that of {board.baseline}; {about}")
-    targets = benchmark.targets.items()
-    counts = [f"{name}: {part.images:,} images of {part.patients:,} patients" for name, part in targets]
+    targets = benchmark.targets if board.entries else {}
+    counts = [
+        f"{name}: {part.images:,} images of {part.patients:,} patients" for name, part in benchmark.targets.items()
+    ]
     digests = [f"{name} {digest}" for name, digest in benchmark.digests.items() if digest]
     facts = {
         "benchmark": benchmark.name,
@@ -198,11 +203,67 @@ def render_board(board: Board) -> str:
         tag=board.origin.tag,
         mark=board.origin.sentence,
         facts=facts,
+        answer=" ".join(_answer(board, hospital) for hospital in targets) or "No submission was accepted.",
+        gains=" ".join(_state_differences(board, hospital, "gain") for hospital in targets),
+        pictures=_draw_differences(board),
         benchmark=benchmark,
         tables=[*tables, _make_cost_grid(board)],
         entries=board.entries,
         refused=make_grid("refused", "Not ranked", ("file", "why"), refused, "told") if board.refused else None,
     )
+
+
+def _select_means(board: Board, hospital: str, what: str) -> pd.DataFrame:
+    """The rows of the mean over the diseases at the last K, a method each."""
+    rows = board.rows.query("hospital == @hospital and what == @what and k == @board.benchmark.k[-1]")
+    return rows[rows["disease"] == "mean"]
+
+
+def _answer(board: Board, hospital: str) -> str:
+    """Which method has the highest mean AUC at a hospital, and whether it differs from the baseline."""
+    rows = _select_means(board, hospital, "auc").dropna(subset="auc")
+    if rows.empty:
+        return f"At {hospital} no mean AUC is defined."
+    best = rows["model"][rows["auc"] == rows["auc"].max()]
+    start = f"{', '.join(best)} {'has' if len(best) == 1 else 'have'} the highest mean AUC at {hospital}"
+    return f"{start}, {number(rows['auc'].max())}. {_state_differences(board, hospital, 'versus')}".rstrip()
+
+
+def _state_differences(board: Board, hospital: str, what: str) -> str:
+    """Methods that are higher or lower than the baseline, or than their own first K, by the corrected p; "" without."""
+    rows = _select_means(board, hospital, what).dropna(subset="difference")
+    if rows.empty:
+        return ""
+    first, last = board.benchmark.k[0], board.benchmark.k[-1]
+    start = f"Against {board.baseline}" if what == "versus" else f"K={last} against K={first} at {hospital}"
+    clear = rows[rows["p_holm"].astype(float) < LEVEL]
+    found = {
+        "higher": clear["model"][clear["difference"] > 0],
+        "lower": clear["model"][clear["difference"] < 0],
+        "no significant difference": rows["model"].drop(clear.index),
+    }
+    parts = [f"{how} with {', '.join(names)}" for how, names in found.items() if len(names)]
+    return f"{start}, after Holm's correction: {'; '.join(parts)}."
+
+
+def _draw_differences(board: Board) -> list[Picture]:
+    """Per hospital the mean AUCs minus that of the baseline; of a single method minus that of its first K."""
+    pictures, what = [], "versus" if len(board.entries) > 1 else "gain"
+    first, last = board.benchmark.k[0], board.benchmark.k[-1]
+    minus = f"minus that of {board.baseline}" if what == "versus" else f"with K={last} minus K={first}"
+    for hospital in board.benchmark.targets:
+        rows = _select_means(board, hospital, what).dropna(subset="difference")
+        if rows.empty:
+            continue
+        title, size = f"Mean AUC at {hospital} {minus}", (4.8, 1.8 + 0.3 * len(rows))
+        with Drawing(board.origin, f"{what}-{hospital}", title, size, long_names=True) as drawing:
+            figures.forest(
+                drawing.axes, rows.assign(name=rows["model"]), "difference of the mean AUC,\nwith 95% interval"
+            )
+            for row in rows.to_dict("records"):
+                drawing.say(f"{row['model']} {row['difference']:+.3f}")
+        pictures.append(drawing.picture(f"{title}, with 95% intervals"))
+    return pictures
 
 
 def _make_grids(board: Board, hospital: str, what: str, caption: str) -> list[Grid]:

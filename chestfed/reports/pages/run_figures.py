@@ -248,10 +248,12 @@ def draw_classes(run: RunFolder) -> list[Picture]:
 def draw_curves(results: Results) -> list[Picture]:
     """Mean AUC against rounds, bytes and images; the band goes from the lowest seed to the highest.
 
-    None where no model has several runs.
+    None where no model has several runs, or each was evaluated after its last round only.
     """
-    if results.curves.empty:
+    if results.curves.empty or results.curves.groupby("model")["round"].nunique().max() < 2:
         return []
+    from matplotlib.ticker import EngFormatter
+
     which = f"{results.repeats or '1 seed'}, band: lowest to highest"
     with Drawing(results.origin, "curves", f"{results.title}; {which}", (15, 4.2), len(_AXES)) as drawing:
         for axes, (column, title) in zip(drawing.every, _AXES.items(), strict=True):
@@ -269,6 +271,8 @@ def draw_curves(results: Results) -> list[Picture]:
                 axes.set_xscale("log")
             elif column == "round":
                 axes.locator_params(axis="x", integer=True)
+            elif column == "bytes":
+                axes.xaxis.set_major_formatter(EngFormatter("B"))
         several = results.view("study")["disease"].nunique() > 2
         drawing.axes.set_ylabel("mean AUC over the diseases" if several else "AUC")
         handles, labels = drawing.axes.get_legend_handles_labels()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +89,18 @@ def test_page_is_whole_and_escaped(board: Board) -> None:
     assert "forged.zip" in page
     assert "http://" not in page
     assert page.index("1. ours") < page.index("3. noise")
+
+
+def test_page_begins_with_answer_and_figure(board: Board, folder: Path) -> None:
+    page = html.unescape(render_board(board))
+    first = page[: page.index("<nav")]
+    assert "ours, ours (2) have the highest mean AUC at site0" in first
+    assert "Against noise, after Holm's correction: higher with ours, ours (2)." in first
+    assert "K=2 against K=1 at site0, after Holm's correction: no significant difference with ours" in first
+    assert first.count("<img ") == 1
+    assert re.search(r'alt="[^"]*minus that of noise[^"]*ours \+0\.\d+', first)
+    alone = make_board([folder / "forged.zip"], make_benchmark(), {"site0": make_split()})
+    assert "No submission was accepted." in render_board(alone).partition("<nav")[0]
 
 
 def test_unknown_baseline_is_refused(folder: Path) -> None:

@@ -73,6 +73,15 @@ def test_silent_runs_are_not_drawn() -> None:
     assert picture.alt.startswith("Partly synthetic. ")
 
 
+def test_one_evaluated_round_is_no_curve() -> None:
+    rows = [
+        {"model": name, "seed": 1, "round": number, "bytes": 8, "images": 8, "mean_auc": 0.5}
+        for name, number in (("fedavg", 7), ("codasca", 9))
+    ]
+    frames = make_estimates([{"view": "study", "disease": "edema"}]), make_differences([]), pd.DataFrame(rows)
+    assert draw_curves(Results("Title", Origin.REAL, {"seeds": [1]}, *frames)) == []
+
+
 def test_a_dollar_in_a_title_is_a_dollar() -> None:
     with Drawing(Origin.REAL, "a", "costs $x_$") as drawing:
         drawing.axes.plot([1], [2])
