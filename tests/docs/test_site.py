@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import os
 import re
@@ -26,6 +27,9 @@ from chestfed.core.config import Document, StrictModel
 from chestfed.core.plugins import Catalogue, Choice, Options
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.leaves.federation.settings import HospitalFile, Leaves, Policy
+from chestfed.studies.designs.design import make_design
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.resolved import identity
 from docs.generate import algorithms, api, commands, keys
 from docs.generate.badges import draw_badges
 from docs.generate.markdown import escaped
@@ -308,6 +312,25 @@ def test_slurm_script_uses_all_gpus(tmp_path: Path) -> None:
     assert subprocess.run(["bash", script, "p.yaml"], env=variables, check=False).returncode == 0
     start = "--standalone --nproc-per-node 4 -m chestfed study p.yaml"
     assert log.read_text() == f"{start} --set runtime.threads=8 --no-tracking 8\n"
+
+
+def test_slurm_array_trains_a_seed_a_job(tmp_path: Path) -> None:
+    """Of synthetic hospitals, whose folder nobody sets; the run is that of the same seed among several."""
+    program = tmp_path / "chestfed"
+    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
+    variables = {"PATH": os.environ["PATH"], "CHESTFED": str(program), "SLURM_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "2"}
+    script = DOCS / "examples" / "slurm" / "study.sbatch"
+    job = subprocess.run(["bash", script, "digits_ih"], env=variables, check=True, capture_output=True, text=True)
+    words = job.stdout.splitlines()
+    settings = [after for word, after in itertools.pairwise(words) if word == "--set" and "seeds" in after]
+    assert settings == ["seeds=[2]"]
+    path = ROOT / "pipelines" / "digits_ih.yaml"
+    (alone,), (_, second) = (
+        make_design(load_pipeline(path, [setting, "selected=[codasca]", "windows=[]"]), path).variants
+        for setting in (*settings, "seeds=2")
+    )
+    assert identity(alone.pipeline) == identity(second.pipeline)
 
 
 def test_slurm_script_returns_the_status(tmp_path: Path) -> None:
