@@ -205,7 +205,8 @@ def data_root(data: Path | None, sites: Sequence[SiteConfig], otherwise: str = "
 
 def print_error(error: Exception) -> None:
     """Print an error that the user can fix: its message on stderr, without a traceback."""
-    from chestfed.learning.engines.declaration import rank
+    from chestfed.learning.engines.declaration import leave_reason, rank
 
+    leave_reason(str(error))
     who = f"rank {rank()}: " if rank() else ""
     say(open_console(stderr=True), f"{who}error: {error}", "red")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import time
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from chestfed.core.errors import ConfigError
@@ -74,6 +78,15 @@ def place_here() -> int:
 def count_local_processes() -> int:
     """Number of processes that the launcher started on this machine."""
     return _number("LOCAL_WORLD_SIZE", 1)
+
+
+def leave_reason(text: str) -> None:
+    """Have torchrun print why this process ends, at the end of its own report."""
+    file = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if file and not Path(file).exists():  # the first reason is the cause
+        with suppress(OSError):
+            extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
+            Path(file).write_text(json.dumps({"message": {"message": text, "extraInfo": extra}}), encoding="utf-8")
 
 
 def refuse_several(what: str) -> None:

@@ -7,20 +7,25 @@ import json
 import multiprocessing
 import signal
 import socket
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 
-from chestfed.core.errors import ConfigError
+from chestfed.app.commands.options import print_error
+from chestfed.core.errors import ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.learning.engines import declaration
 from chestfed.learning.engines.declaration import engine_for
+from chestfed.learning.engines.ranks import rendezvous
 from chestfed.learning.engines.ranks.link import Link
 from chestfed.learning.engines.ranks.parts import find_team
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.rules import check_runs
 from tests.cases import assert_refused
+from tests.learning.engines.forked_ranks import fork_ranks
 from tests.studies.training.test_resume_algorithms import make_pipeline
 
 
@@ -77,14 +82,65 @@ def test_absences_are_refused_on_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
         check_runs([run])
 
 
+def _launch(patch: pytest.MonkeyPatch, rank: int, size: int, port: int) -> None:
+    """Set the variables of a launcher."""
+    values = {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    for name, value in values.items():
+        patch.setenv(name, str(value))
+
+
 def test_ranks_that_cannot_meet_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with assert_refused(ConfigError, "no launcher"):
         Link.joined(1.0, torch.device("cpu"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        port = str(taken.getsockname()[1])
-        for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
-            monkeypatch.setenv(name, value)
-        with assert_refused(ConfigError, "processes cannot meet", address=f"127.0.0.1:{port}"):
+        port = taken.getsockname()[1]
+        _launch(monkeypatch, 0, 2, port)
+        with assert_refused(ConfigError, "processes cannot meet", address=f"127.0.0.1:{port}", in_use=True):
             Link.joined(1.0, torch.device("cpu"))
+    monkeypatch.setenv("MASTER_PORT", "many")
+    with assert_refused(ConfigError, "not a port", port="many"):
+        Link.joined(1.0, torch.device("cpu"))
+
+
+def test_rank_0_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rendezvous, "FIRST_NOTICE", 0.05)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    _launch(monkeypatch, 1, 2, port)
+    lines: list[str] = []
+    with assert_refused(TrainingError, "ranks missing", missing=[0], address=f"127.0.0.1:{port}"):
+        Link.joined(0.5, torch.device("cpu"), lines.append)
+    assert f"rank 1: waiting for rank 0 of 2 at 127.0.0.1:{port}" in lines[0]
+
+
+def _join_but_rank_2(lines: list[str]) -> tuple[list[str], str, object]:
+    """What a rank that waits for rank 2 is told, and how it ends."""
+    if declaration.rank() == 2:
+        return lines, "", None
+    try:
+        Link.joined(3.0, torch.device("cpu"), lines.append)
+    except TrainingError as error:
+        return lines, error.kind, error.fields["missing"]
+    return lines, "", None
+
+
+def test_ranks_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(rendezvous, "FIRST_NOTICE", 1.0)
+    first, second, _ = fork_ranks(tmp_path, 3, partial(_join_but_rank_2, []))
+    assert "waiting for rank 2 of 3 at 127.0.0.1:" in first[0][-1]
+    assert first[1:] == ("ranks missing", [2])
+    assert second == ([], "ranks missing", [2])
+
+
+def test_launcher_is_told_the_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As torchrun reads it for the end of its report."""
+    file = tmp_path / "error.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
+    print_error(ConfigError("the cause"))
+    print_error(ConfigError("what came of it"))
+    text = ChildFailedError("chestfed", {0: ProcessFailure(0, 1, 1, str(file))}).format_msg()
+    assert "the cause" in text
+    assert "what came of it" not in text

@@ -26,6 +26,7 @@ from torch import Tensor
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.learning.engines.declaration import is_launched
 from chestfed.learning.engines.messages.wire import TYPES, Piece, count_by_type
+from chestfed.learning.engines.ranks.rendezvous import Place, Tell
 
 #: Seconds in which a rank that has broken the connection, or its end, may become known.
 _PATIENCE = 1.0
@@ -54,13 +55,15 @@ class Link:
         self._store.set(f"process/{rank}", json.dumps([socket.gethostname(), os.getpid()]))
 
     @classmethod
-    def joined(cls, timeout: float, device: torch.device) -> Link:
+    def joined(cls, timeout: float, device: torch.device, tell: Tell = lambda text: None) -> Link:
         """Meet the other processes that the launcher started; `timeout` in seconds holds for every answer.
+
+        `tell` prints for which rank this one waits.
 
         Raises
         ------
         ConfigError
-            If no launcher started this process, or the place where all meet cannot be reached.
+            If no launcher started this process, or the place where all meet cannot be opened.
         TrainingError
             If a process does not come.
         """
@@ -69,20 +72,13 @@ class Link:
                 "engine: torchrun: no launcher started this process: torchrun --nproc-per-node=N -m chestfed ...",
                 kind="no launcher",
             )
-        try:
-            store, rank, size = next(dist.rendezvous("env://", timeout=timedelta(seconds=timeout)))
-        except (RuntimeError, ValueError) as error:
-            address, why = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}", str(error).partition("\n")[0]
-            raise ConfigError(
-                f"$MASTER_ADDR:$MASTER_PORT: the processes cannot meet at {address} ({why})",
-                kind="processes cannot meet",
-                address=address,
-            ) from None
+        place = Place(timeout, tell)
+        store, rank, size = place.open_store(), place.rank, place.size
         local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         own_gpus = device.type == "cuda" and dist.is_nccl_available() and local <= torch.cuda.device_count()
-        place = device if own_gpus else torch.device("cpu")
-        link = cls(dist.PrefixStore("chestfed", store), rank, size, timeout, device, place)
-        link.meet()
+        arrays = device if own_gpus else torch.device("cpu")
+        link = cls(dist.PrefixStore("chestfed", store), rank, size, timeout, device, arrays)
+        place.wait_for_all(link._store, "process")
         dist.init_process_group(
             "nccl" if own_gpus else "gloo",
             store=dist.PrefixStore("arrays", store),
@@ -94,15 +90,6 @@ class Link:
         link._notes = dist.new_group(backend="gloo", timeout=LONG) if own_gpus else dist.group.WORLD
         link._groups = [part for part in [link._notes] if part is not None]
         return link
-
-    def meet(self) -> None:
-        """Wait until every rank is there; raises TrainingError if one is not within the time."""
-        until = time.monotonic() + self.timeout
-        for rank in range(self.size):
-            try:
-                self._store.wait([f"process/{rank}"], timedelta(seconds=max(until - time.monotonic(), 1e-3)))
-            except RuntimeError:
-                raise TrainingError(f"rank {rank} has not started within {self.timeout:g} s (engine.timeout)") from None
 
     def group(self, ranks: Sequence[int]) -> dist.ProcessGroup:
         """The group of some ranks; every rank must ask for it, in the same order."""

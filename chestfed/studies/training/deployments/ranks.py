@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -11,8 +12,9 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from chestfed.core.errors import TrainingError
+from chestfed.core.errors import ChestfedWarning, TrainingError
 from chestfed.core.processes.stopping import ignore_signals
+from chestfed.learning.engines.declaration import leave_reason, rank
 from chestfed.learning.engines.fleet import Fleet
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.shapes import Shapes
@@ -48,7 +50,7 @@ class Ranks(Deployment):
     """
 
     def __init__(self, options: Options, machine: Machine) -> None:
-        self.link = Link.joined(options.timeout, machine.device)
+        self.link = Link.joined(options.timeout, machine.device, warn if not rank() else _warn_on_stderr)
         self._machine, self._studies = machine, tuple[Experiment, ...]()
         self.leads = self.link.rank == 0
 
@@ -60,6 +62,7 @@ class Ranks(Deployment):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         link = self.link
         if error is not None:
+            leave_reason(str(error))
             link.fail(error)
         if self.leads:
             if error is None:
@@ -137,6 +140,11 @@ class Ranks(Deployment):
                 agree(self.link, describe_data(work.studies))
             else:
                 work.carry_out(note)
+
+
+def _warn_on_stderr(text: str) -> None:
+    """Warn from a rank whose reporters print nothing."""
+    warnings.warn(text, ChestfedWarning, stacklevel=2)
 
 
 class _Follower:
