@@ -139,3 +139,56 @@ def test_example_step_is_built_and_mixes(here: Path, monkeypatch: pytest.MonkeyP
     before, after = Point(torch.zeros(3), torch.ones(1)), Point(torch.ones(3), torch.zeros(1))
     mixed, _ = spec.build({"server_mixing": 0.25}, 0).move(before, after, None)
     assert (mixed.primal.tolist(), mixed.dual.tolist()) == ([0.25] * 3, [0.75])
+
+
+STEP = "        local.primal.sub_(gradient, alpha=self.local_lr)\n"
+NEW = "        return Point(server.primal + step * mean, server.dual)\n"
+LOSS = "        return per_disease.mean()\n"
+#: A file, what is changed in it, and the words by which a study names the mistake.
+MISTAKES = [
+    ("fedexp", "from pydantic", "import nosuchpackage\nfrom pydantic", "nosuchpackage"),
+    ("fedexp", "class FedExPOptions", "raise SystemExit(3)\nclass FedExPOptions", "wrong.py:10: SystemExit"),
+    ("fedexp", "class FedExPOptions(Options)", "class FedExPOptions", "derived from chestfed.plugins.Options"),
+    ("fedexp", "FedExP(setting.window, setting.local_lr, options.epsilon)", "None", "build made a NoneType"),
+    ("fedexp", "setting.window", "setting.windw", "wrong.py:40, in <lambda>: AttributeError"),
+    ("fedexp", "def server_round", "def server_rond", "rename it to server_round"),
+    ("fedexp", "message, client, gradients", "message", "client_step(self, local, message, client, gradients)"),
+    ("fedexp", STEP, "        raise RuntimeError('mine')\n", "wrong.py:24, in client_step: RuntimeError: mine"),
+    ("fedexp", STEP, STEP.replace("gradient,", "gradient[:5],"), "wrong.py:24, in client_step: RuntimeError"),
+    ("fedexp", STEP, STEP.replace("self.local_lr", "float('nan')"), "correct the step of FedExP"),
+    ("fedexp", NEW, "        return None\n", "server_round returned None"),
+    ("fedexp", NEW, NEW.replace("server.primal +", "server.primal.double() +"), "primal as torch.float64"),
+    ("fedexp", NEW, NEW.replace("* mean", "* mean[:1] + mean[:3]"), "must match the size"),
+    ("fedexp", NEW, NEW.replace("mean,", "float('nan') * mean,"), "after FedExP.server_round"),
+    ("focal", "kind=\"minimization\"", "kind=\"minimisation\"", "no built-in algorithm takes its kind"),
+    ("focal", "labels, extra, dual)", "labels)", "loss(self, logits, labels, extra, dual)"),
+    ("focal", LOSS, "        return per_disease\n", "is torch.float32 [1]"),
+    ("focal", LOSS, "        return None\n", "is a NoneType"),
+    ("focal", LOSS, LOSS.replace("()", "().detach()"), "without a gradient"),
+    ("focal", LOSS, LOSS.replace("()", "() * float('nan')"), "the loss of the first batch"),
+    ("focal", LOSS, LOSS.replace("()", "() + (0 * logits).sum().sqrt()"), "the gradient of the first batch"),
+]  # fmt: skip
+
+
+def test_mistake_in_own_part_is_named(tmp_path: Path, chestfed: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message without a traceback, and without the advice to lower a step size that no step was taken with."""
+    words = ["study", bundled("pipelines") / "digits_ih.yaml", "--no-tracking", "--seeds", "1", *sets(DIGITS)]
+    for number, (part, old, new, expected) in enumerate(MISTAKES):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        for name in ("fedexp", "focal"):
+            shutil.copy(EXAMPLES / f"{name}.py", folder)
+        text = (EXAMPLES / f"{part}.py").read_text(encoding="utf-8")
+        assert old in text
+        (folder / "wrong.py").write_text(text.replace(old, new, 1), encoding="utf-8")
+        own = {
+            "fedexp": "fedexp:FedExP",
+            "focal": "focal:FOCAL",
+            part: f"wrong:{'FedExP' if part == 'fedexp' else 'FOCAL'}",
+        }
+        done = chestfed(*words, "--methods", own["fedexp"], "--set", f"methods.*.objective={own['focal']}")
+        said = " ".join(done.err.split())
+        assert (done.code, expected in said) == (1, True), said
+        assert "Traceback" not in said
+        assert ("Lower federated.local_lr" in said) == ("correct the step" in expected), said

@@ -145,10 +145,15 @@ def _unforeseen(error: Exception) -> int:
         advice = "Use a smaller batch size, image size or network, and run the same command again"
         print_error(ChestfedError(f"not enough memory. {advice}. Finished work is kept"))
         return 1
+    from chestfed.core.plugins import find_fault, modules_in_use
+
+    if fault := find_fault(error):
+        print_error(
+            ChestfedError(f"{fault}\nThe functions of chestfed.testing check your own parts. Finished work is kept")
+        )
+        return 1
     about = f"chestfed {__version__}, Python {platform.python_version()}, {platform.system()}"
     traceback.print_exception(error)
-    from chestfed.core.plugins import modules_in_use
-
     report = (
         "report it with the lines above and the command, see CONTRIBUTING.md and SECURITY.md; remove names of folders "
         "and patients first. Finished work is kept."

@@ -19,6 +19,7 @@ from multiprocessing.queues import Queue
 from operator import methodcaller
 
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError
+from chestfed.core.plugins import find_fault
 from chestfed.core.processes import stopping
 from chestfed.core.processes.workers import WorkerContext, end_with_parent
 from chestfed.learning.engines.declaration import IN_PROCESS
@@ -174,6 +175,8 @@ def _work(job: Job, messages: Queue[_Message]) -> None:
     except ChestfedError as error:
         ended = str(error)
     except Exception as error:
+        if ended := find_fault(error):
+            return
         ended = f"{type(error).__name__}: {error}"
         raise  # with the traceback on stderr: it is a bug
     finally:

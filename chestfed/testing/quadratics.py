@@ -249,6 +249,10 @@ class QuadraticClient:
     def close(self) -> None:
         """Nothing to release."""
 
+    def find_not_finite(self, primal: Tensor, dual: Tensor) -> str:
+        """A quadratic is finite everywhere."""
+        return ""
+
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The maximizer of this client's problem at `primal`."""
         return torch.linalg.solve(self._problem.d, self._problem.c.T @ primal + self._problem.e)

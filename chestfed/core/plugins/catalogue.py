@@ -196,11 +196,11 @@ class Catalogue(Generic[Declared]):
                 raise ConfigError(f"{self.kind} '{name}': {module.__name__} has no '{attribute}'{self._hint(module)}")
             value = getattr(value, part)
         if isinstance(value, self._declaration):
-            return value
+            return self._refuse_other_options(name, value)
         declared = self._declared_in(module)
         builders = [entry for entry in declared if getattr(entry, "rule", None) is value]
         if len(builders) == 1 or (not attribute and len(declared) == 1):
-            return builders[0] if builders else declared[0]
+            return self._refuse_other_options(name, builders[0] if builders else declared[0])
         adapted = None if self._adapt is None else self._adapt(name, value)
         if adapted is None:
             raise ConfigError(
@@ -209,6 +209,14 @@ class Catalogue(Generic[Declared]):
                 kind="not a declaration",
             )
         return adapted
+
+    def _refuse_other_options(self, name: str, declared: Declared) -> Declared:
+        options: object = getattr(declared, "options", Options)
+        if not isinstance(options, type) or not issubclass(options, Options):
+            shown = getattr(options, "__name__", repr(options))
+            text = f"{self.kind} '{name}': options {shown} must be a class derived from chestfed.plugins.Options"
+            raise ConfigError(text, kind="not options", part=name)
+        return declared
 
     def _hint(self, module: ModuleType) -> str:
         """The references to what a module declares, for a message."""

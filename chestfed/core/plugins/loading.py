@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import linecache
 import sys
+import traceback
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,7 +14,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, first_line
 from chestfed.core.plugins.code import find_sources, identify_code, is_released
 
 
@@ -100,13 +102,15 @@ def load_module(name: str, module: str) -> LoadedModule:
             importlib.invalidate_caches()
         try:
             imported = importlib.import_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             top = module.partition(".")[0]
             missing = isinstance(error, ModuleNotFoundError) and error.name == top
             advice = f". Run the command in the folder that contains {top}, or install its package" if missing else ""
             if module.endswith(".py") and isinstance(error, ModuleNotFoundError):
                 advice = ". A module's name is without .py"
-            why = f"{type(error).__name__}: {error}{advice}"
+            *_, frame = traceback.extract_tb(error.__traceback__)
+            place = "" if missing or frame.filename.startswith("<") else f"{Path(frame.filename).name}:{frame.lineno}: "
+            why = f"{place}{type(error).__name__}: {error}{advice}"
             raise ConfigError(f"'{name}': module '{module}' cannot be imported: {why}") from error
         sources = [] if is_released(imported) else find_sources(imported).values()
         _loaded[module] = LoadedModule(imported, Path.cwd(), _states(sources), identify_code(imported))
@@ -116,6 +120,20 @@ def load_module(name: str, module: str) -> LoadedModule:
 def modules_in_use() -> list[str]:
     """The modules of the plug-ins that this process has imported."""
     return list(_loaded)
+
+
+def find_fault(error: BaseException) -> str:
+    """The line of a plug-in's own code that an error came from, and the error: "mine.py:7, in loss: ..."; or empty."""
+    tops = {module.partition(".")[0] for module in _loaded} - {"chestfed"}
+    files = {str(file) for loaded in _loaded.values() for file in loaded.files}
+    found = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        code = frame.f_code
+        if code.co_filename in files or str(frame.f_globals.get("__name__")).partition(".")[0] in tops:
+            name = Path(code.co_filename).name
+            text = linecache.getline(code.co_filename, line).strip()
+            found = f"{name}:{line}, in {code.co_name}: {type(error).__name__}: {first_line(error)}\n    {text}"
+    return found
 
 
 def codes_in_use() -> dict[str, str]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from chestfed.core.errors import TrainingError
 from chestfed.core.randomness import stream_seed
+from chestfed.learning.algorithms.variables import is_finite
 from chestfed.learning.engines.host import NO_MEMORY
 from chestfed.learning.engines.messages.requests import NOTHING
 from chestfed.learning.engines.parts import Parts
@@ -343,6 +344,34 @@ class NetworkClient:
         loss, self.remembered = self._objective.sampled_loss(logits, labels, extra, dual, memory, *self._shared)
         return loss
 
+    def _refuse_no_loss(self, loss: object) -> None:
+        """Refuse what the objective returned if it is not one number with a gradient."""
+        if isinstance(loss, Tensor) and not loss.ndim and loss.requires_grad:
+            return
+        shown = f"a {type(loss).__name__}"
+        if isinstance(loss, Tensor):
+            shown = f"{loss.dtype} {list(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")
+        raise TrainingError(
+            f"the loss of objective {type(self._objective).__name__} is {shown}: it must be one number, a tensor of "
+            "the shape [] that depends on the logits. check_objective in chestfed.testing checks an objective",
+            kind="not a loss",
+            objective=type(self._objective).__name__,
+        )
+
+    def find_not_finite(self, primal: Tensor, dual: Tensor) -> str:
+        """What is not finite at a point on the next batch, the first in their order; empty if all are, or unknown.
+
+        Images, logits, loss or gradient.
+        """
+        if self._own is not None or self._parts.count > 1 or len(primal) != len(self._gradient_sum):
+            return ""
+        images, labels = self._next_batch()
+        if not is_finite(images):
+            return "images"
+        gradient, dual_gradient = self._differentiate(primal, dual, (images, labels))
+        values = {"logits": (self.logits,), "loss": (self.loss,), "gradient": (gradient, dual_gradient)}
+        return next((name for name, tensors in values.items() if not all(map(is_finite, tensors))), "")
+
     def _see(
         self, objective: Seeing, primal: Tensor, images: Tensor, labels: Tensor, extra: Tensor, dual: Tensor
     ) -> Tensor:
@@ -395,6 +424,7 @@ class NetworkClient:
                     loss = self._see(self._seeing, primal, images, labels, extra, alpha)
                 else:
                     loss = self._loss(self._logits(images), labels, extra, alpha)
+                self._refuse_no_loss(loss)
                 gradient, dual_gradient = self._network.differentiate(loss, extra, alpha)
         self.loss = loss.detach()
         if remembers and self.memory.numel() and self._seeing is None:
@@ -420,6 +450,7 @@ class NetworkClient:
         logits = self._parts.join(outputs, len(labels)).requires_grad_()
         with self._randomness(*part):
             loss = self._loss(logits, labels, extra, dual)
+        self._refuse_no_loss(loss)
         of_logits, of_extra, of_dual = torch.autograd.grad(
             loss, [logits, extra, dual], allow_unused=True, materialize_grads=True
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -57,6 +57,9 @@ class Client(Protocol):
     def gather_statistics(self, primal: Tensor, batches: int) -> None:
         """Take the running statistics anew, with the weights in `primal`, from the next `batches` batches."""
 
+    def find_not_finite(self, primal: Tensor, dual: Tensor) -> str:
+        """What is not finite at a point on the next batch: images, logits, loss or gradient; empty: all are."""
+
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""
 
@@ -71,6 +74,14 @@ class Client(Protocol):
 
 
 NO_MEMORY = torch.zeros(0, 0)
+
+#: Causes of what is not finite on a batch first, the things before it in this order being finite.
+_CAUSES: Final = {
+    "images": "the fault is in the data, or in how they are read; `chestfed site check` checks those of a site",
+    "logits": "the fault is in the network; check_model in chestfed.testing checks one",
+    "loss": "the logits are finite, so the fault is in the objective; check_objective in chestfed.testing checks one",
+    "gradient": "the loss is finite, so the fault is in a derivative of objective or network, such as of sqrt at 0",
+}
 
 
 @dataclass(frozen=True)
@@ -234,12 +245,37 @@ class Host:
     def refuse_not_finite(self, tensors: Iterable[Tensor], what: str) -> None:
         """Raise TrainingError if a number of `what` is not finite."""
         if not all(map(is_finite, tensors)):
+            kind = type(self.rule)
+            own = "" if kind.__module__.startswith("chestfed.") else f", or correct the step of {kind.__name__}"
             raise TrainingError(
                 f"{what} is not finite (NaN or infinity) after {self.rule.window} local steps. "
-                "Lower federated.local_lr or federated.window; the last saved round is kept.",
+                f"Lower federated.local_lr or federated.window{own}; the last saved round is kept.",
                 kind="not finite",
                 client=self.client.name,
             )
+
+    def _refuse_not_finite_start(self, request: requests.Work[Any]) -> None:
+        """Refuse a round in which something is not finite before the first step: no step size is the cause of that."""
+        message, client = request.message, self.client
+        if not isinstance(getattr(message, "dual", None), Tensor):
+            return
+        with self.running(request.after, request.buffers, request.shared):
+            first = client.find_not_finite(message.primal.clone(), message.dual.clone())
+        if first:
+            raise TrainingError(
+                f"client '{client.name}': the {first} of the first batch of this round "
+                f"{'is' if first in ('loss', 'gradient') else 'are'} not finite (NaN or infinity), before any step: "
+                f"{_CAUSES[first]}"
+                f"{', or training has diverged: lower federated.local_lr then' if self._has_trained(request) else ''}. "
+                "The last saved round is kept.",
+                kind="not finite",
+                client=client.name,
+                first=first,
+            )
+
+    def _has_trained(self, request: requests.Work[Any]) -> bool:
+        """Whether this is another round than the first, which goes on from the turn of its `Start`."""
+        return self.stage > 0 or request.after > 1
 
     def _work(self, request: requests.Work[Move]) -> requests.Worked[Move]:
         client = self.client
@@ -250,6 +286,8 @@ class Host:
         buffers, loss = client.buffers(), client.mean_loss()
         parts = [*named_tensors(update).values(), buffers, torch.tensor(loss)]
         if self.tells_not_finite:
+            if not all(map(is_finite, parts)):
+                self._refuse_not_finite_start(request)
             self.refuse_not_finite(parts, f"client '{client.name}': its update")
         elif not all(map(is_finite, parts)):
             assert run.state is not None

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from chestfed.core.errors import TrainingError
+from chestfed.learning.algorithms.returned import refuse_unlike
 from chestfed.learning.algorithms.variables import (
     Algorithm,
     Client,
@@ -25,6 +26,7 @@ from chestfed.learning.algorithms.variables import (
     Stateless,
     byte_count,
     from_named_tensors,
+    is_finite,
     named_tensors,
     weighted_mean,
 )
@@ -169,6 +171,7 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
             server = self.algorithm.partial_round(state.server, result.updates, result.weights, share)
         else:
             server = self.algorithm.server_round(state.server, result.updates, result.weights)
+        self._refuse_unusable(server, state.server)
         sent = len(result.sizes) if self._sends else 0
         buffer_bytes = _bytes(result.buffers)
         record = RoundRecord(
@@ -189,6 +192,18 @@ class ServerEngine(Engine[Federation[Server]], Generic[Server, Message, Client])
         elif isinstance(self.algorithm, Sharing):
             shared = self.algorithm.share(state.server, result.updates, result.weights)
         return Federation(server, result.buffers, state.rounds + 1, turns, kept, shared), record
+
+    def _refuse_unusable(self, server: Server, before: Server) -> None:
+        """Refuse what the server's step returned if it is not a state as before, of finite numbers."""
+        rule = type(self.algorithm).__name__
+        refuse_unlike(server, before, f"{rule}.server_round")
+        if not is_finite(self.algorithm.current(server).primal):
+            raise TrainingError(
+                f"the server's model is not finite (NaN or infinity) after {rule}.server_round, and all updates were: "
+                "the fault is in that step",
+                kind="not finite",
+                rule=rule,
+            )
 
     def _prepare(self, state: Federation[Server], chosen: Sequence[int]) -> tuple[Federation[Server], RoundRecord]:
         """The state after what the clients of a `Preparing` algorithm send before their local steps; what that cost."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
+from chestfed.learning.algorithms.returned import unpack_update
 from chestfed.learning.algorithms.variables import Point, Record, Stateless, named_tensors
 from chestfed.learning.exchange.statistics import Statistics
 from chestfed.learning.exchange.step import PLACES, Arrived, Step, StepSpec
@@ -81,7 +82,8 @@ class Exchange:
 
     def local_round(self, rule: Any, message: Any, state: Any, oracle: Any) -> tuple[Any, Record]:
         """The rule's local round at a client: what is sent, and its new state."""
-        update, own = rule.local_round(message, self.own_state(state), oracle)
+        before, what = self.own_state(state), f"{type(rule).__name__}.local_round"
+        update, own = unpack_update(rule.local_round(message, before, oracle), message, before, what)
         kept = list(state.steps) if isinstance(state, StatesAtClient) else [Stateless()] * len(self.steps)
         for number, step in reversed(list(enumerate(self.steps))):
             draw = partial(_stream, oracle, step.key)

@@ -13,15 +13,30 @@ import torch
 from torch import Tensor
 
 from chestfed.core.errors import ConfigError
+from chestfed.core.plugins import list_arguments, list_mistakes
 from chestfed.core.randomness import numpy_stream
 from chestfed.learning.abilities import Can
+from chestfed.learning.algorithms.variables import (
+    Algorithm,
+    Finishing,
+    LocalStepAlgorithm,
+    Partial,
+    PeerAlgorithm,
+    Personal,
+    Preparing,
+    Restarting,
+    Sharing,
+)
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.layout import Layout, refuse_running_statistics
 from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
 from chestfed.learning.objectives import Objective
-from chestfed.learning.objectives.declaration import Population, Seeing, shape_shared
+from chestfed.learning.objectives.declaration import Population, Sampled, Seeing, count_shared, shape_shared
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.stage_2 import Federated
+
+#: The protocols of rules with a server.
+SERVER_RULES = (Algorithm, LocalStepAlgorithm, Partial, Sharing, Preparing, Finishing, Restarting, Personal)
 
 
 def build_objective(settings: Federated, population: Population) -> Objective:
@@ -123,6 +138,12 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
             yield str(error)
         if objective.dual_size:
             yield f"objective: nodes cannot update the dual variables of {settings.objective_spec.name}"
+    if not settings.objective_spec.oracle:
+        arguments = list_arguments(Objective, Sampled, Seeing)
+        for name in ("loss", "sampled_loss") if count_shared(objective) else ():
+            arguments[name].append("shared")
+        for mistake in list_mistakes(objective, arguments):
+            yield f"objective: {mistake}"
     if isinstance(objective, Seeing) and run.runtime.compile:
         yield f"runtime.compile: objective {settings.objective_spec.name} sees features; remove this option"
     yield from engine_for(run.engine).problems(run)
@@ -141,9 +162,20 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         try:
             ratios, groups = ratio_of_duals(objective, population), NetworkGroups(run.model, len(run.tasks))
             more = {"groups": groups, "shared": shape_shared(objective)}
-            settings.build_rule(number, ratios, k, build_layout(settings, k), **more)
+            rule = settings.build_rule(number, ratios, k, build_layout(settings, k), **more)
         except ConfigError as error:
             yield f"algorithm.{error}"
+        else:
+            yield from _list_problems_of_rule(settings, rule)
+
+
+def _list_problems_of_rule(settings: Federated, rule: object) -> Iterator[str]:
+    has_server = settings.spec.has_server
+    needed = ["local_round", "message", "current", "server_round" if has_server else "exchange"]
+    if missing := [name for name in needed if not callable(getattr(rule, name, None))]:
+        yield f"algorithm: build made a {type(rule).__name__}, a rule without {', '.join(missing)}"
+    for mistake in list_mistakes(rule, list_arguments(*(SERVER_RULES if has_server else [PeerAlgorithm]))):
+        yield f"algorithm: {mistake}"
 
 
 def _problems_of_runtime(run: Pipeline) -> Iterator[str]:

@@ -169,10 +169,9 @@ class Federated(Steps):
         spec, objective = self.spec, self.objective_spec
         if objective.kind not in spec.takes:
             fitting = [name for name, other in ALGORITHMS.built_in.items() if objective.kind in other.takes]
-            raise ValueError(
-                f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
-                f"{' or '.join(spec.takes)}; it goes with {', '.join(fitting)}"
-            )
+            text = f"objective: {objective.name} ({objective.kind}) does not go with {spec.name}, which takes "
+            others = f"it goes with {', '.join(fitting)}" if fitting else "no built-in algorithm takes its kind"
+            raise ValueError(f"{text}{' or '.join(spec.takes)}; {others}")
         check_demands(self)
         check_sampling(self)
         if self.participation == "cyclic" and self.clients_per_round is None:

@@ -19,6 +19,7 @@ from chestfed.app.cli import app
 from chestfed.app.commands.evaluate import evaluate
 from chestfed.core.bundled import bundled, pipeline_file
 from chestfed.core.errors import ConfigError
+from chestfed.core.plugins.loading import LoadedModule
 from chestfed.data.sites.dataset import load_site
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.leaves.drafts.command import site_new
@@ -213,11 +214,11 @@ def test_signal_ends_with_code_and_advice(monkeypatch: pytest.MonkeyPatch, numbe
         (OSError(28, "No space left on device", "runs/x"), {}, 1, "runs/x: No space left on device"),
         (MemoryError(), {}, 1, "not enough memory"),
         (KeyError("x"), {}, 70, "a bug in chestfed"),
-        (KeyError("x"), {"mine": None}, 70, "a bug in mine, or in chestfed"),
+        (KeyError("x"), {"mine": LoadedModule(sys, Path(), {}, "")}, 70, "a bug in mine, or in chestfed"),
     ],
 )
 def test_uncaught_error_is_message_or_report(
-    monkeypatch: pytest.MonkeyPatch, error: Exception, plugins: dict[str, None], code: int, words: str
+    monkeypatch: pytest.MonkeyPatch, error: Exception, plugins: dict[str, LoadedModule], code: int, words: str
 ) -> None:
     def fail(_: Path) -> bool:
         raise error

@@ -69,6 +69,18 @@ def test_batch_of_one_names_the_key() -> None:
         client._logits(torch.zeros(1, 3, 4, 4))
 
 
+def test_first_that_is_not_finite_is_named() -> None:
+    client = make_client()
+    primal, dual = torch.cat([client._network.parameters(), torch.ones(2 * J)]), torch.zeros(J)
+    weights, variables = primal.clone(), primal.clone()
+    weights[0], variables[-1] = torch.nan, torch.inf
+    with client.training(client._network.buffers()):
+        names = [client.find_not_finite(point, dual) for point in (primal, weights, variables)]
+        client.batches.batch.images[0] = torch.nan  # type: ignore[attr-defined]
+        names.append(client.find_not_finite(primal, dual))
+    assert names == ["", "logits", "loss", "images"]
+
+
 def _mean(batch: torch.Tensor) -> torch.Tensor:
     return batch.mean(dim=0)
 
