@@ -17,6 +17,9 @@ from chestfed.core.errors import ChestfedError, ConfigError
 _MOST_NAMED = 12
 #: Files that make a folder one of a study, or of several together.
 _OF_RUNS = ("study.json", "comparison.json")
+#: Ends of the names of files that hold a model.
+MODEL_SUFFIXES = (".onnx", ".safetensors", ".pt", ".pth", ".ckpt")
+_YAML = "a pipeline's or site's YAML"
 
 
 def bundled(folder: str) -> Path:
@@ -123,6 +126,19 @@ NAME_KINDS = {
 }
 
 
+def recognize(path: Path) -> tuple[str, str]:
+    """What a file or folder is to commands, and one that takes it; empty where no command takes it."""
+    if (path / _OF_RUNS[0]).is_file():
+        return "a run", f"chestfed report {path}"
+    if (path / _OF_RUNS[1]).is_file():
+        return "a comparison", f"chestfed report {path}"
+    if (path.is_file() and path.suffix in MODEL_SUFFIXES) or (path / "model.safetensors").is_file():
+        return "a model", f"chestfed evaluate {path} --site SITE"
+    if path.is_file() and path.suffix in (".yaml", ".yml"):
+        return _YAML, f"chestfed study {path}"
+    return "", ""
+
+
 def _list_files(folder: Path) -> dict[str, Path]:
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in sorted(folder.rglob("*.yaml"))}
 
@@ -131,9 +147,10 @@ def _find_file(given: str | Path, folder: str, known: Mapping[str, Path], kind: 
     if not isinstance(given, str | Path):
         raise ConfigError(f"{given!r}: give the YAML of a {kind}, or its name", kind=f"not a {kind}")
     path = Path(given)
-    if any((path / file).is_file() for file in _OF_RUNS):
-        text = f"{path}: a run, where the YAML of a {kind} is expected. `chestfed report {path}` writes its page"
-        raise ConfigError(text, kind=f"not a {kind}", suggestion=f"chestfed report {path}")
+    what, command = recognize(path)
+    if what and what != _YAML:
+        text = f"{path}: {what}, where the YAML of a {kind} is expected. {what.capitalize()} is for `{command}`"
+        raise ConfigError(text, kind=f"not a {kind}", suggestion=command)
     if path.exists():
         return path
     parts = path.parts[1:] if path.parts[:1] == (folder,) else path.parts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from functools import partial
 from pathlib import Path
@@ -12,9 +11,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
-from chestfed.core.bundled import advise_name
 from chestfed.core.console import open_console, say, show_answer
-from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.intervals import DEFAULT
 
 if TYPE_CHECKING:
@@ -130,8 +127,8 @@ def evaluate(
         chestfed evaluate model.onnx --site site_configs/chexpert.yaml --data /data/hospitals \
             --output-names cardiomegaly,edema,consolidation,atelectasis,pleural_effusion
     """
+    options.refuse_no_model(model)
     started, console = time.monotonic(), open_console()
-    _check_exists(model)
     with options.quick_imports():
         from chestfed.app.commands.progress import Bars
         from chestfed.core.disk import check_folder
@@ -175,11 +172,3 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
     files = f"evaluation.json, metrics.csv, subgroups.csv, reliability.csv, {more}predictions.parquet, methods.md"
     say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
     show_answer(console, done.answer, folder=str(folder), **done.numbers)
-
-
-def _check_exists(model: str) -> None:
-    """A mistyped path is found before PyTorch is loaded and the site is opened."""
-    if not re.match(r"\w\w+:/", model) and not Path(model).exists():
-        advice, close = advise_name(model, "run")
-        text = f"{model}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
-        raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)

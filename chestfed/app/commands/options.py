@@ -15,7 +15,7 @@ import typer
 
 from chestfed.app.commands.algorithms import known_algorithms
 from chestfed.app.commands.shell import RARE
-from chestfed.core.bundled import list_pipelines, list_runs, list_sites, run_path, site_file
+from chestfed.core.bundled import advise_name, list_pipelines, list_runs, list_sites, recognize, run_path, site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.data.images.place import AUTO as AUTO
@@ -38,6 +38,23 @@ def run_paths(given: Path | list[Path] | None) -> Path | list[Path] | None:
 def run_name(given: str) -> str:
     """Callback of a parameter that names a run, in ./runs or by its folder, or something else."""
     return str(run_path(given)) if given and not re.match(r"\w\w+:/", given) else given
+
+
+def refuse_no_model(given: str) -> None:
+    """Refuse what is not a run, a file or folder of a model or a URI, before PyTorch is loaded and a site is opened."""
+    path = Path(given)
+    what, command = recognize(path)
+    if what == "a comparison":
+        from chestfed.results.tables.run_folder import RunFolder
+
+        RunFolder.open(path)  # refuses it, with the names of its runs
+    if what and not what.endswith(("run", "model")):
+        text = f"{given}: {what}, where a run or a model file is expected. It is for `{command}`"
+        raise ConfigError(text, kind="not a model", suggestion=command)
+    if not path.exists() and not re.match(r"\w\w+:/", given):
+        advice, close = advise_name(given, "run")
+        text = f"{given}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
+        raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)
 
 
 def known_sites() -> list[str]:

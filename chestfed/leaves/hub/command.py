@@ -48,6 +48,7 @@ def export(
     """
     from chestfed.leaves.hub.layout import write_layout
 
+    options.refuse_no_model(model)
     console, written = open_console(), write_layout(model, out, k, license_, release=release)
     say(console, f"send it with your own tool: hf upload USER/NAME {out}")
     say(console, f"opened by: {command('evaluate', out, '--site', 'SITE')}")

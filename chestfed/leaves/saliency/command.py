@@ -47,6 +47,7 @@ def saliency(
 
         chestfed saliency synthetic-source_addition_samples-0123456789ab --site synthetic/chexpert --data DIR --pictures
     """
+    options.refuse_no_model(model)
     with options.quick_imports():
         from chestfed.core.diseases import format_title
         from chestfed.core.disk import check_folder

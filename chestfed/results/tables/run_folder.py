@@ -25,7 +25,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from chestfed.core.bundled import advise_name
+from chestfed.core.bundled import advise_name, recognize
 from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part
@@ -370,7 +370,7 @@ class RunFolder:
 
 def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
     """Why a folder is not that of one study; `inside` are the studies in it."""
-    if not path.is_dir():
+    if not path.exists():
         advice, close = advise_name(path.name, "run")
         text = f"{path}: no such folder, and no run of this name. {advice}. `chestfed runs` lists all"
         return ConfigError(text.replace("?.", "?"), kind="no such folder", suggestion=close)
@@ -380,6 +380,10 @@ def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
             names = tuple(dict.fromkeys(str(run["folder"]) for run in runs))
         text = f"{path}: this is a comparison of several studies. Give folders of these, beside it: {', '.join(names)}"
         return ConfigError(text, kind="comparison of studies", studies=names)
+    what, command = recognize(path)
+    if what:
+        text = f"{path}: {what}, where a run is expected. {what.capitalize()} is for `{command}`"
+        return ConfigError(text, kind="not a run", suggestion=command)
     if inside:
         comparisons = tuple(dict.fromkeys(file.parent.name for file in sorted(path.glob(f"*/{COMPARISON}"))))
         together = f"; of several studies together: {', '.join(comparisons)}" if comparisons else ""

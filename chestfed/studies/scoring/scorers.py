@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from chestfed.core.bundled import install_command
+from chestfed.core.bundled import MODEL_SUFFIXES, install_command
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import load_config
 from chestfed.core.errors import ConfigError, first_line
@@ -109,13 +109,13 @@ def _only_model(path: Path, reference: str, k: int | None = None) -> Path:
         return RunFolder(path).folder(k) / MODEL_FILE
     if (path / MODEL_FILE).is_file():
         return path / MODEL_FILE
-    for suffix in (".onnx", ".safetensors", ".pt", ".pth", ".ckpt"):
+    for suffix in MODEL_SUFFIXES:
         files = sorted(path.rglob(f"*{suffix}"))
         if len(files) == 1:
             return files[0]
         if files:
             raise ConfigError(f"{reference}: contains {len(files)} files *{suffix}; name one")
-    raise ConfigError(f"{reference}: no model in this folder; is the study finished?")
+    raise ConfigError(f"{reference}: no model in this folder; is the study finished?", kind="no model")
 
 
 def _open(path: Path, name: str | None, declared: Declared, machine: Machine) -> Scorer:

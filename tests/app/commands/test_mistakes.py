@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ ERRORS: list[Mistake] = [
     ("study missing.yaml", "no such name", {"suggestion": ""}),
     ("study good", "no such name", {"suggestion": "good"}),
     ("study runs/good", "not a pipeline", {}),
+    ("tune runs/together", "not a pipeline", {"suggestion": "chestfed report runs/together"}),
+    ("tune model.pth", "not a pipeline", {"suggestion": "chestfed evaluate model.pth --site SITE"}),
+    ("report model.pth", "not a run", {"suggestion": "chestfed evaluate model.pth --site SITE"}),
+    ("report empty.yaml", "not a run", {"suggestion": "chestfed study empty.yaml"}),
+    ("saliency empty.yaml --site chexpert", "not a model", {"suggestion": "chestfed study empty.yaml"}),
+    ("saliency together --site chexpert", "comparison of studies", {"studies": ("same1", "same2")}),
+    ("evaluate together --site chexpert", "comparison of studies", {"studies": ("same1", "same2")}),
+    ("export together", "comparison of studies", {"studies": ("same1", "same2")}),
+    ("saliency nope --site chexpert", "no such name", {}),
+    ("export nope", "no such name", {}),
     ("study chexpert", "no such name", {"suggestion": "chexpert"}),
     ("study codasca", "no such name", {"suggestion": "codasca"}),
     ("study hannover", "no such name", {"suggestion": "hannover"}),
@@ -46,7 +57,7 @@ ERRORS: list[Mistake] = [
     ("power nix", "no such name", {"suggestion": ""}),
     ("power chexpert", "no such name", {"suggestion": "chexpert"}),
     ("algorithms scafold", "unknown algorithm", {"suggestion": "scaffold"}),
-    ("study --methods codaska", "invalid value", {"suggestion": "codasca"}),
+    ("study --methods codaska", "unknown algorithm", {"suggestion": "codasca"}),
     ("datasets show hanover", "unknown release", {"suggestion": "hannover"}),
     ("datasets show chexpert", "unknown release", {"suggestion": "chexpert"}),
     ("runs /nope", "missing folder", {}),
@@ -124,7 +135,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.yaml").write_text("", encoding="utf-8")
     (folder / "broken.yaml").write_text("site: [", encoding="utf-8")
     (folder / "broken.pth").write_bytes(b"no model")
+    (folder / "model.pth").write_bytes(b"no model")
     (folder / "data").mkdir()
+    runs = [{"folder": name} for name in ("same1", "same2")]
+    (folder / "runs" / "together").mkdir()
+    (folder / "runs" / "together" / "comparison.json").write_text(json.dumps({"about": {"runs": runs}}))
     return folder
 
 
