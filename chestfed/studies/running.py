@@ -16,6 +16,7 @@ from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.data.collections.collection import find_collection
 from chestfed.learning.engines.declaration import ENGINES, IN_PROCESS, count_local_processes, engine_for, place_here
+from chestfed.learning.models import fetch_weights, without_absent_weights
 from chestfed.studies.designs.design import Design, Done, Finished, Variant, finish, make_design
 from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
@@ -205,15 +206,23 @@ def load_experiments(studies: Studies, cache: Path, *, skip_unreadable: bool) ->
     """Experiment of each study, with its images."""
     if studies.pipeline.collection is not None or studies.root is None:
         experiment = load_collection(studies.pipeline, studies.root, studies.machine)
-        return [replace(experiment, pipeline=variant.pipeline) for variant in studies.variants]
+        experiments = [replace(experiment, pipeline=variant.pipeline) for variant in studies.variants]
+        _fetch_weights(experiments)
+        return experiments
     experiments = _select_rows(studies, studies.variants, studies.root)
+    _fetch_weights(experiments)  # after what is refused at once, and before hours of decoding
     check_cache(experiments, cache)
     return load_images(experiments, cache, skip_unreadable=skip_unreadable)
 
 
+def _fetch_weights(experiments: Sequence[Experiment]) -> None:
+    for experiment in experiments:
+        fetch_weights(experiment.pipeline.model)
+
+
 def make_plans(studies: Studies) -> list[StudyPlan]:
-    """Plans of the studies that a dry run shows; label files are read, nothing is written."""
-    pipeline, shown = studies.pipeline, studies.design.list_planned()
+    """Plans of the studies that a dry run shows; label files are read, nothing is written or downloaded."""
+    pipeline, shown = studies.pipeline, [_without_absent_weights(part) for part in studies.design.list_planned()]
     if pipeline.collection is not None or studies.root is None:
         experiment = load_collection(pipeline, studies.root, studies.machine)
         timings = time_steps(shown[0].pipeline, studies.machine)
@@ -224,6 +233,11 @@ def make_plans(studies: Studies) -> list[StudyPlan]:
         unwritten = estimate_unwritten(pipeline, studies.root)
         both = zip(shown, experiments, strict=True)
         return [plan_study(variant.label, opened, timings, unwritten) for variant, opened in both]
+
+
+def _without_absent_weights(variant: Variant) -> Variant:
+    model = without_absent_weights(variant.pipeline.model)
+    return replace(variant, pipeline=variant.pipeline.model_copy(update={"model": model}))
 
 
 def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> list[Experiment]:

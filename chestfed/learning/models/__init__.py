@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from chestfed.learning.models.absent import fetch_weights, find_absent_weights, without_absent_weights
 from chestfed.learning.models.batch_norm import find_norms, renew_statistics, restore_statistics
 from chestfed.learning.models.building import (
     MODELS,
@@ -32,6 +33,8 @@ __all__ = [
     "build_model",
     "convert_numbers",
     "convolve_channels_last",
+    "fetch_weights",
+    "find_absent_weights",
     "find_classifier",
     "find_groups",
     "find_norms",
@@ -48,4 +51,5 @@ __all__ = [
     "restore_statistics",
     "seeded",
     "try_network",
+    "without_absent_weights",
 ]

@@ -29,7 +29,7 @@ from chestfed.learning.algorithms.variables import (
 )
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.layout import Layout, refuse_running_statistics
-from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network
+from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network, without_absent_weights
 from chestfed.learning.objectives import Objective
 from chestfed.learning.objectives.declaration import Population, Sampled, Seeing, count_shared, shape_shared
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -209,4 +209,4 @@ def _list_problems_of_parts(run: Pipeline, objective: object, buffers: int) -> I
 
 def _number_of_buffers(model: str, tasks: int, size: int) -> int:
     """Running statistics of the network with these options (JSON), which is tried on images of this size."""
-    return try_network(network_options(**json.loads(model)), tasks, size).buffers().numel()
+    return try_network(without_absent_weights(network_options(**json.loads(model))), tasks, size).buffers().numel()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ class Timings:
     load: float | None
     uncompiled: bool = False  #: although training will be compiled
     feature: float = 0.0
+    memory: int = 0  #: bytes, the most that this process had until then; 0: the system does not say
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
@@ -110,7 +112,16 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         load,
         machine.compile,
         _time_features(model, whole, machine, seconds) if isinstance(model, FeatureOptions) else 0.0,
+        _peak_memory(),
     )
+
+
+def _peak_memory() -> int:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _time_features(
@@ -169,6 +180,11 @@ def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS, threa
         action()
         times.append((clock() - before) / max(1, threads))
     return min(times)
+
+
+def count_state_bytes(parameters: int, ks: int) -> int:
+    """Bytes on disk, at least: per K the model, the last and the kept point; of stage 1 weights and moments."""
+    return 12 * parameters * (ks + 1)
 
 
 def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k: int) -> tuple[int, int]:

@@ -29,7 +29,13 @@ from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.providers import Unwritten
 from chestfed.studies.experiment.stage_2 import whole_rounds
 from chestfed.studies.training.client_summary import weights_of_largest_k
-from chestfed.studies.training.costs import Timings, bytes_per_client_round, duration, estimated
+from chestfed.studies.training.costs import (
+    Timings,
+    bytes_per_client_round,
+    count_state_bytes,
+    duration,
+    estimated,
+)
 from chestfed.studies.training.data.class_counts import draw_class_counts
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.prevalence import describe_thinning
@@ -268,9 +274,17 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     parts = text_table("What would run", ["part"], columns, _parts(plan))
     picture = draw_class_counts({client.name: client.classes for client in plan.clients})
     pictures = [Text(f"{picture}\n")] if picture else []
-    return Group(
-        clients, *pictures, *map(Text, _remarks(plan)), parts, Text(facts), *map(Text, propose_settings(machine))
-    )
+    below = [facts, *_list_needs(plan), *propose_settings(machine)]
+    return Group(clients, *pictures, *map(Text, _remarks(plan)), parts, *map(Text, below))
+
+
+def _list_needs(plan: StudyPlan) -> list[str]:
+    """Disk and memory, as far as they are known before a study runs."""
+    states = size_text(count_state_bytes(plan.timings.parameters, len(plan.pipeline.k)))
+    decoded = f"{size_text(plan.images * plan.pipeline.preprocess.size**2)} of decoded images in the cache, "
+    disk = f"Disk: {decoded if plan.pipeline.sites else ''}at least {states} of models and states in --out."
+    memory = f"Memory: at least {size_text(plan.timings.memory)}, which a step needed here."
+    return [disk, memory] if plan.timings.memory else [disk]
 
 
 def propose_settings(machine: Machine) -> list[str]:

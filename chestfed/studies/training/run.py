@@ -63,6 +63,7 @@ from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.alternatives import AlternativeRuns
 from chestfed.studies.training.assemble import Deployment
+from chestfed.studies.training.costs import count_state_bytes
 from chestfed.studies.training.data.clients import Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.mistakes import write_mistakes
@@ -230,9 +231,8 @@ class RunningStudy:
         parameters = sum(
             part.numel() for part in build_model(pipeline.model, len(self.experiment.diseases), 0).parameters()
         )
-        # At least, per K: the model, the last and the kept point; of stage 1: weights and moments.
         there = sum(file.stat().st_size for file in self.folder.rglob("*.safetensors"))
-        check_room(out, 12 * parameters * (len(pipeline.k) + 1) - there, "models and states", "--out")
+        check_room(out, count_state_bytes(parameters, len(pipeline.k)) - there, "models and states", "--out")
         return shared_stage_1(self.experiment, out, deployment=self.deployment)
 
     def run_k(self, k: int) -> Row:

@@ -12,6 +12,7 @@ import torch
 from torch import hub
 
 from chestfed.core.errors import ConfigError
+from chestfed.learning.models import find_absent_weights, network_options, without_absent_weights
 from chestfed.learning.models.declaration import IMAGENET, ModelSpec, Published
 from chestfed.learning.models.densenet import DENSENET121, SMALL
 from chestfed.learning.models.efficientnet import LITE0
@@ -103,3 +104,22 @@ def test_compressed_weights_are_not_unpacked(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was opened"))
     with assert_refused(ConfigError, "compressed weights", file="small.pt"):
         read_weights(tmp_path / "small.pt")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_absent_weights_are_left_out(host: Path, nested: bool) -> None:
+    options = network_options("densenet121", initial_weights=IMAGENET)
+    if nested:
+        options = network_options("features", network={"name": "densenet121", "initial_weights": IMAGENET})
+    assert find_absent_weights(options) == DENSENET121.imagenet
+    assert find_absent_weights(without_absent_weights(options)) is None
+    assert not (host.parents[1] / "torch").exists()
+
+
+def test_weights_that_are_here_stay(host: Path) -> None:
+    assert DENSENET121.imagenet is not None
+    folder = host.parents[1] / "torch" / "checkpoints"
+    folder.mkdir(parents=True)
+    (folder / DENSENET121.imagenet.name).touch()
+    options = network_options("densenet121", initial_weights=IMAGENET)
+    assert without_absent_weights(options) is options

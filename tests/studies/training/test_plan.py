@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from torch import hub
 
 from chestfed.app.studies import describe_variants
 from chestfed.core.bundled import bundled
+from chestfed.core.errors import SiteError
 from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
-from chestfed.studies.running import check, make_plans
+from chestfed.studies.running import check, make_plans, run
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.sites import OWN_TEST, VALID
 from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
 from tests.cases import each
+from tests.command_line import call
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
 
@@ -147,3 +151,39 @@ def test_bf16_is_proposed_on_a_gpu(monkeypatch: pytest.MonkeyPatch, device: str,
     assert len(propose_settings(machine)) == proposed
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     assert propose_settings(machine) == []
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without ImageNet's weights and without a network."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "get_dir", lambda: str(tmp_path / "torch"))
+    monkeypatch.setattr(hub, "download_url_to_file", refuse)
+
+
+@pytest.mark.usefixtures("offline")
+def test_dry_run_needs_no_weights(tmp_path: Path) -> None:
+    """It names them, and what disk and memory the study needs."""
+    weights = "model={name: densenet121, initial_weights: imagenet}"
+    words = ("study", "digits_ih", "--methods", "coda", "--seeds", "1", "--set", weights, "--set", "model.norm=batch")
+    shown = call(*words, "--dry-run", folder=tmp_path)
+    assert shown.code == 0, shown.err
+    assert "densenet121-a639ec97.pth is not on this machine" in shown.out
+    assert "of models and states in --out" in shown.out
+    assert "Memory: at least" in shown.out
+    assert not list(tmp_path.iterdir())
+    refused = call(*words, "--no-tracking", folder=tmp_path)
+    assert "no network" in refused.err
+    assert not list(tmp_path.glob("runs/digits*"))
+
+
+@pytest.mark.usefixtures("offline")
+def test_data_are_checked_before_weights(tmp_path: Path) -> None:
+    path = bundled("pipelines") / "source_addition_densenet121.yaml"
+    studies = check(load_pipeline(path), path, tmp_path)
+    for act in (make_plans, partial(run, out=tmp_path / "runs", cache=tmp_path / "cache")):
+        with pytest.raises(SiteError, match="missing root"):
+            act(studies)

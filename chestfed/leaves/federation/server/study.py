@@ -13,6 +13,7 @@ from chestfed.core.checkpoint import load_checkpoint, read_json, write_json
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import Part, write_manifest
 from chestfed.learning.abilities import Can
+from chestfed.learning.models import fetch_weights
 from chestfed.leaves.federation import handshake
 from chestfed.leaves.federation.description import describe
 from chestfed.leaves.federation.parcels import Line
@@ -93,6 +94,7 @@ def run_over_hospitals(
     """
     handshake.refuse_what_cannot_be_spread(pipeline)
     check_runs([pipeline])
+    fetch_weights(pipeline.model)
     names = handshake.hospitals_in(pipeline)
     machine = prepare_machine(pipeline.runtime.model_copy(update={"device": "cpu"}))
     out.mkdir(parents=True, exist_ok=True)
