@@ -1,11 +1,13 @@
 """An MLflow store: runs into it, files out of it. The only module that imports MLflow.
 
-Every method raises what MLflow raises. Nothing that names a patient or an image is sent, nor where a site's files are.
+Every method raises what MLflow raises, or a `ChestfedError` if a server does not answer. Nothing that names a patient
+or an image is sent, nor where a site's files are.
 """
 
 from __future__ import annotations
 
 import errno
+import functools
 import logging
 import os
 import re
@@ -15,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from filelock import FileLock
 
@@ -100,6 +103,35 @@ def find_page(uri: str) -> str:
     return "" if experiment is None else share_view(client, experiment.experiment_id)
 
 
+class _Client:
+    """MLflow's client; a server that does not answer is named in a sentence, without a password in its address."""
+
+    def __init__(self, uri: str) -> None:
+        self._client, self._uri = connect(uri), uri
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        @functools.wraps(method)
+        def call(*given: Any, **named: Any) -> Any:
+            from mlflow.exceptions import MlflowException
+
+            try:
+                return method(*given, **named)
+            except MlflowException as error:
+                if not isinstance(error.__context__, OSError):  # as those of requests are
+                    raise
+                address = urlsplit(self._uri).netloc.rpartition("@")[2]
+                raise ChestfedError(
+                    f"no MLflow server answers at {address}: start it, or correct --tracking-uri, and rerun the "
+                    "command to record the study",
+                    kind="no MLflow server",
+                    address=address,
+                ) from None
+
+        return call
+
+
 class Store:
     """chestfed's experiment in one store.
 
@@ -109,7 +141,7 @@ class Store:
     def __init__(self, uri: str, artifacts: Path) -> None:
         if uri.startswith(_SQLITE):
             create_store(Path(uri.removeprefix(_SQLITE)))
-        self._client = connect(uri)
+        self._client = _Client(uri)
         place = artifacts.resolve().as_uri()
         experiment = self._client.get_experiment_by_name(EXPERIMENT)
         if experiment is None:

@@ -34,7 +34,7 @@ from chestfed.studies.training.data.clients import Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.identity import identify
 from chestfed.studies.training.pretrain import STATE, Pretrained
-from chestfed.studies.training.reporting import warn
+from chestfed.studies.training.reporting import tell, warn
 
 Trains = TypeVar("Trains")
 
@@ -251,6 +251,9 @@ def train_federated(
     if resumed:
         training.restore(file, part)
     if training.history:
+        done, rounds = len(training.history), training.settings.rounds
+        if done < rounds:
+            tell("noted", f"resuming K={k} after round {done} of {rounds}")
         report(training.history)
     outputs, times = None, SaveTimes()
     try:

@@ -22,6 +22,7 @@ from chestfed.learning.objectives.cross_entropy import CrossEntropy
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.experiment import Experiment
+from chestfed.studies.training.reporting import tell
 
 #: Name of the file of a state, of stage 2 too.
 STATE: Final = "state.safetensors"
@@ -124,6 +125,8 @@ def pretrain(
                 raise ValueError(f"it is of {values['folder']}, not of {folder.name}")
             losses = values["losses"]
             stage.put(tensors, values["step"])
+        if stage.done < stage.steps:
+            tell("noted", f"resuming stage 1 after batch {stage.done} of {stage.steps}")
         report(stage.done, losses[-1] if losses else float("nan"))
 
     times = SaveTimes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -170,3 +171,13 @@ def test_error_is_raised_without_a_traceback(store: Store, tmp_path: Path, capfd
         store.start_run("K=1", {})
     assert isinstance(failure.value.__cause__.__cause__, sqlite3.OperationalError)  # what a reporter's reason is
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_dead_server_is_named_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with assert_refused(ChestfedError, "no MLflow server", address=address) as refused:
+        Store(f"http://anne:secret@{address}", tmp_path)
+    assert "secret" not in str(refused.value)

@@ -161,7 +161,10 @@ def test_stopped_study_has_same_tables(home: Path, finished: Path, monkeypatch: 
     folder = find_folder(home, "stopped")
     _, saved = load_checkpoint(folder / "k2" / "state.safetensors")
     assert len(saved["history"]) == 1
-    assert run(home, command("stopped", "--no-tracking")).code == 0
+    resumed = run(home, command("stopped", "--no-tracking"))
+    assert resumed.code == 0
+    assert "resuming K=2 after round 1 of" in resumed.out
+    assert "resuming K=3" not in resumed.out
     assert (folder / "table.csv").read_bytes() == (finished / "table.csv").read_bytes()
 
 

@@ -101,7 +101,8 @@ def federation_hospital(
     elif approve is not None:
         approval = policy.approve(hospital, approve)
         text = (
-            f"approved by {approval.by}: {shown_in_line(approval.title)}; a running hospital continues within a minute"
+            f"approved by {approval.by}: {shown_in_line(approval.title)}. The server asks again within a minute; the "
+            "running hospital then prints 'agreed on study', and reads labels and images"
         )
         say(console, text)
     elif revoke is not None:

@@ -24,6 +24,7 @@ class StudyAudit:
 
     study: str
     title: str = ""
+    approval: str = ""  #: the digest that the hospital approved it by, or would have
     first: str = ""
     last: str = ""
     requests: Counter[str] = field(default_factory=Counter)
@@ -37,6 +38,7 @@ class StudyAudit:
     def add(self, entry: dict[str, Any]) -> None:
         """Take in one line of the log."""
         self.first, self.last = self.first or entry["time"], entry["time"]
+        self.approval = entry.get("approval", self.approval)
         self.requests[entry["request"]] += 1
         if entry.get("record") in ("Work", "Steps") and entry["outcome"] == "answered":
             self.rounds[entry["k"]] += 1
@@ -59,6 +61,7 @@ class StudyAudit:
         rounds = ", ".join(f"{count} with K={k}" for k, count in sorted(self.rounds.items())) or "none"
         lines = [
             f"study {self.study}: {self.title or 'not agreed upon'}",
+            *([f"  its digest for --approve: {self.approval}"] if self.approval else []),
             f"  from {self.first} to {self.last}; requests: {kinds}",
             f"  local rounds answered: {rounds}",
             f"  {self.sent / 1e6:,.2f} MB left, {self.received / 1e6:,.2f} MB came; {self.seconds:,.0f} s computed",

@@ -114,6 +114,8 @@ class Participant:
         entry |= {"answer": hash_parcel(reply), "left": fields_of(reply)}
         if study := self._studies.get(str(given.get("study"))):
             entry["agreed"] = True
+            if kind == "greet":
+                entry["approval"] = study.approval  # the digest that people know it by
             if counted := study.usage.end(study.folder, seconds=seconds, sent=reply.size):
                 entry["counted"] = counted
         self._log.info(entry)
@@ -217,7 +219,8 @@ class Participant:
             write_text(folder / "pipeline.yaml", text)
             about = (handshake.approval_digest(pipeline), place, local_pipeline, machine, folder, network)
             self._studies = {digest: Study(pipeline, *about, usage, code)}  # one at a time
-            self._say(f"agreed on study {digest}: {shown_in_line(pipeline.title)}")
+            about_study = f"study {digest}, to be approved as {self._studies[digest].approval}"
+            self._say(f"agreed on {about_study}: {shown_in_line(pipeline.title)}")
         machine = self._studies[digest].machine
         return Parcel({"device": machine.device.type, "threads": machine.threads})
 

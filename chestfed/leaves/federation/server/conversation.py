@@ -192,7 +192,7 @@ class Conversation:
             except Later as error:
                 if request.waits_for != str(error):
                     request.waits_for = str(error)
-                    self._tell(name, "waits", str(error))
+                    self._tell(name, "waits", f"{error}; it is asked again every {AGAIN_LATER:.0f} s")
                 request.not_before = time.monotonic() + AGAIN_LATER
             except _Unknown:
                 self._tell(name, "started anew", "is sent the study again")

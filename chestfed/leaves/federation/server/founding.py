@@ -56,7 +56,7 @@ cache: cache                     # decoded images: about 100 kB each
 state: state                     # state between rounds, and logs
 device: auto
 leaves:
-  results: {results}                  # of test images: scores, under keyed names; aucs (computed here); or nothing
+  results: {results}                  # what leaves of test images: scores (probabilities), aucs (no rows) or nothing
   smallest_count: 0              # counts from 1 to this are reported as this
 policy:
   approval: {approval}             # required: a study waits for `chestfed federation hospital {name} --approve`
