@@ -14,11 +14,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from chestfed.core.errors import ChestfedError, ChestfedWarning, ConfigError, TrainingError
 from chestfed.learning.engines.messages.wire import Packed
 from chestfed.leaves.federation.allowance import Allowance
 from chestfed.leaves.federation.description import describe
+from chestfed.leaves.federation.handshake import approval_digest
 from chestfed.leaves.federation.hospital.audit import audit
 from chestfed.leaves.federation.hospital.local import count_patients
 from chestfed.leaves.federation.hospital.log import open_log
@@ -40,6 +42,7 @@ from chestfed.leaves.federation.hospital.policy import (
     read_pending,
     revoke,
 )
+from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.parcels import Later, Parcel, Refused
 from chestfed.leaves.federation.server import conversation
 from chestfed.leaves.federation.settings import Hospital, HospitalFile, Leaves, Policy
@@ -331,6 +334,10 @@ def test_policy_ends_a_study_by_name(home: Path, monkeypatch: pytest.MonkeyPatch
     assert sum(study.unanswered.values()) == 3  # asked as often as the server tries
     assert study.sent > 0
     assert study.title
+    hospital = line.hospitals["padchest"]
+    stored = yaml.safe_load((hospital.path("state") / study.study / "pipeline.yaml").read_text(encoding="utf-8"))
+    assert study.approval == approval_digest(read_pipeline(stored, hospital))
+    assert study.approval in "\n".join(study.lines())
     assert json.loads(json.dumps(study.plain()))["rounds"] == {"3": 2}
     assert "2 with K=3" in "\n".join(study.lines())
     assert any("ask: Worked.update" in text for text in study.lines(fields=True))
