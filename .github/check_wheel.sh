@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ "$offline" ]; then
   .venv/bin/python -m hatchling build --directory "$dist"
-  .venv/bin/python -m venv "$work/env"
+  .venv/bin/python -m venv --without-pip "$work/env"  # .venv's, not to hide its packages
   paths='import sysconfig; print(sysconfig.get_path("purelib"))'
   .venv/bin/python -c "$paths" > "$("$work/env/bin/python" -c "$paths")/packages.pth"
   install=(--no-index --no-deps)
@@ -22,10 +22,10 @@ else
   install=()
 fi
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' chestfed/_version.py)
-"$work/env/bin/pip" install --quiet "${install[@]}" "$dist/chestfed-$version-py3-none-any.whl"
+"$work/env/bin/python" -m pip install --quiet "${install[@]}" "$dist/chestfed-$version-py3-none-any.whl"
 cd "$work"  # not beside the sources: the wheel has to bring pipelines and site configurations
 "$work/env/bin/python" -c "import chestfed, sys; sys.exit(not chestfed.__file__.startswith('$work'))"
-env/bin/pip check  # what the wheel needs is there
+env/bin/python -m pip check  # what the wheel needs is there
 env/bin/chestfed --version
 env/bin/chestfed study --k 1,2 --no-tracking --set samples.size=tiny --set preprocess.size=64 \
   --set pretrain.epochs=1 --set federated.stages=1 --set federated.stage_steps=4

@@ -61,6 +61,9 @@ class Session:
         is_recorded = self.tracking and records[0] in reporters and self.tracking_uri is None
         seen = f"; all studies in MLflow: {command('ui', '--out', self.out)}" if is_recorded else ""
         say(console, f"took {time.monotonic() - started:.0f} s{seen}")
+        for record in records:
+            if record.command and record in reporters:
+                say(console, f"{record.name}: {record.command}")
         show_answer(console, str(output().result["answer"]))
         return finished
 

@@ -21,6 +21,7 @@ from chestfed.core.provenance import Origin
 from chestfed.data.images.batches import IMAGENET
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
+from chestfed.results.tables.frames import Results
 from chestfed.results.tables.grid import markdown
 from chestfed.results.tables.run_folder import MODEL_FILE, STUDY, RunFolder
 from chestfed.results.tables.sentences import describe_quick
@@ -78,7 +79,7 @@ def _make_card(file: Path, values: dict[str, Any], origin: Origin, license_: str
     if study is not None:
         run, number = RunFolder.open(study), int(file.parent.name.removeprefix("k"))
         results, row = load_results(run), run.row(number)
-        head["model-index"] = [_index(run, number)]
+        head["model-index"] = [_index(run, number, results)]
         parts += [text] if (text := describe_quick(results)) else []
         parts += ["## Results", str(answer_study(results)), "\n".join(markdown(make_auc_grid(results), ("added",)))]
         parts += [
@@ -93,8 +94,8 @@ def _make_card(file: Path, values: dict[str, Any], origin: Origin, license_: str
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(parts) + "\n"
 
 
-def _index(run: RunFolder, k: int) -> dict[str, Any]:
-    """The AUCs of this K as the Hub's metadata of results."""
+def _index(run: RunFolder, k: int, results: Results) -> dict[str, Any]:
+    """The AUCs of this K as the Hub's metadata of results, where a data set is listed by its name alone."""
     row, scored = run.row(k), run.about["scored"]
     values = {auc.disease: auc.value for auc in row.diseases} | {"mean": row.mean.value}
     metrics = [
@@ -102,6 +103,8 @@ def _index(run: RunFolder, k: int) -> dict[str, Any]:
         for name, value in values.items()
         if value is not None
     ]
-    data = {"name": f"{row.clients[0]} ({scored['protocol']})", "type": row.clients[0]}
+    of = f"{results.origin} {row.clients[0]}" if results.origin.any_synthetic else row.clients[0]
+    quick = ", quick study" if results.about.get("quick") else ""
+    data = {"name": f"{of} ({scored['protocol']}{quick})", "type": of.replace(" ", "-")}
     task = {"type": "image-classification", "name": "multi-label classification of chest X-rays"}
     return {"name": run.pipeline_name, "results": [{"task": task, "dataset": data, "metrics": metrics}]}

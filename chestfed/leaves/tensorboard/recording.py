@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ class TensorBoardRecord(ScalarRecord):
     def __init__(self, folder: Path) -> None:
         module = import_tool("torch.utils.tensorboard", "tensorboard", self.name)
         self._writer_type, self._folder = module.SummaryWriter, folder
+        self.command = f"tensorboard --logdir {shlex.quote(str(folder))}"
         self._writer: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +38,9 @@ class WandbRecord(ScalarRecord):
     def __init__(self, folder: Path) -> None:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self._wandb, self._folder = import_tool("wandb", "wandb", self.name), folder
+        self._mode = os.environ.get("WANDB_MODE", "offline")
+        if self._mode == "offline":
+            self.command = f"wandb sync {shlex.quote(str(folder / 'wandb'))}/offline-run-*  (sends the runs)"
         self._run: Any = None
 
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
@@ -48,7 +52,7 @@ class WandbRecord(ScalarRecord):
             id=run,
             resume="allow",
             dir=str(self._folder),
-            mode=os.environ.get("WANDB_MODE", "offline"),
+            mode=self._mode,
             config={**parameters, **tags},
             settings=self._wandb.Settings(**_NOTHING_MORE),
         )

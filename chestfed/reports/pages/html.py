@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from typing import Any
 
@@ -27,11 +28,11 @@ def fill(template: str, package: str = "chestfed.reports.pages", /, **values: An
 
 
 def _mark_commands(text: str) -> Markup:
-    """Text with the parts between backticks as code."""
-    parts = (
-        Markup("<code>{}</code>").format(part) if odd % 2 else escape(part) for odd, part in enumerate(text.split("`"))
-    )
-    return Markup("").join(parts)
+    """Text with the parts between backticks as code; options such as --quick are not broken at their hyphens."""
+    shown = (escape, Markup("<code>{}</code>").format, Markup('<span class="option">{}</span>').format)
+    parts = re.split(r"(`[^`]*`|--[a-z][a-z-]*)", text)
+    kinds = (1 if part.startswith("`") else 2 if part.startswith("--") else 0 for part in parts)
+    return Markup("").join(shown[kind](part.strip("`")) for kind, part in zip(kinds, parts, strict=True))
 
 
 def read_template(file: str) -> str:

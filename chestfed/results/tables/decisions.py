@@ -34,11 +34,11 @@ def make_decision_grid(decisions: Decisions, caption: str = "") -> Grid:
 
 
 def _cell(row: Any, name: str) -> Cell:
-    value, show = row[name], _benefit if name == "net_benefit" else "{:.3f}".format
-    if pd.isna(value):
+    if pd.isna(value := row[name]):
         return Cell("-")
-    bounds = Interval(row[f"{name}_low"], row[f"{name}_high"])
-    return Cell(show(value), () if pd.isna(bounds.low) else (pair(bounds, 3 if name == "net_benefit" else 2),))
+    bounds, is_benefit = Interval(row[f"{name}_low"], row[f"{name}_high"]), name == "net_benefit"
+    below = pair(bounds, 3, signed) if is_benefit else pair(bounds, 2)
+    return Cell(signed(value) if is_benefit else f"{value:.3f}", () if pd.isna(bounds.low) else (below,))
 
 
 def _benefit(value: float) -> str:

@@ -273,7 +273,7 @@ def select_rows(table: SiteTable, diseases: Sequence[str], split: str, protocol:
         exist = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
         views = left_out_views(table, split)
-        advice = views or ". For the patients that the model's own study held out use --split held-out"
+        advice = views or ". chestfed evaluate --split held-out scores the patients that the model's own study held out"
         raise ConfigError(
             f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}",
             kind="no image to score",

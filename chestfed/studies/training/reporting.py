@@ -82,6 +82,7 @@ class Reporter:
     """
 
     name = "a reporter"
+    command = ""  #: shows its record, such as `tensorboard --logdir runs/tensorboard`
 
     def noted(self, text: str) -> None:
         """A line worth printing."""

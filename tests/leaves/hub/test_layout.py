@@ -49,6 +49,8 @@ def test_card_has_metadata_and_results(tiny_study: Path, tmp_path: Path) -> None
     about = yaml.safe_load(head)
     assert (about["license"], about["library_name"]) == ("apache-2.0", "chestfed")
     (index,) = about["model-index"]
+    assert index["results"][0]["dataset"]["name"].startswith("synthetic chexpert (")
+    assert index["results"][0]["dataset"]["type"] == "synthetic-chexpert"
     row = RunFolder.open(run).row()
     values = {metric["name"]: metric["value"] for metric in index["results"][0]["metrics"]}
     expected = {f"AUC, {auc.disease}": round(auc.value, 4) for auc in row.diseases if auc.value is not None}

@@ -26,7 +26,7 @@ WINDOW = ("--set", "federated.window=2")
 class Kept(ScalarRecord):
     """Keeps what it is given."""
 
-    name = "kept"
+    name, command = "kept", "kept --show runs"
 
     def __init__(self) -> None:
         self.runs: list[dict[str, Any]] = []
@@ -53,6 +53,7 @@ def test_record_has_rounds_result_and_answer(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(type(RECORDS), "find", lambda self, name: spec if name == "kept" else find(self, name))
     called = call(*WORDS, *WINDOW, "--record", "kept", folder=tmp_path)
     assert called.code == 0, called.err
+    assert "kept: kept --show runs" in called.out
     (run,) = kept.runs
     assert run["parameters"] == list_parameters(started[0])
     assert run["tags"]["quick"] == "true"
@@ -103,6 +104,8 @@ def test_files_say_nothing_of_the_machine(tmp_path: Path, monkeypatch: pytest.Mo
     called = call(*WORDS, *WINDOW, "--record", name, folder=tmp_path)
     assert called.code == 0, called.err
     assert "stopped" not in called.out
+    shown = {"tensorboard": "tensorboard --logdir runs/tensorboard", "wandb": "wandb sync runs/wandb/offline-run-*"}
+    assert shown[name] in called.out
     files = [file for file in (tmp_path / "runs" / name).rglob("*") if file.is_file()]
     written = b"".join(file.read_bytes() for file in files if file.suffix != ".log")
     assert b"round/auc_mean" in written

@@ -29,6 +29,9 @@ def test_page_has_decisions_at_the_threshold(run: RunFolder) -> None:
     counts = [(called & column.positive).sum(), (called & ~column.positive).sum()]
     counts += [(~called & column.positive).sum(), (~called & ~column.positive).sum()]
     assert " / ".join(map(str, counts)) in re.sub(r"\s+", " ", section)
+    bounds = re.findall(r"\[([^,\]]*), ([^\]]*)\]", section)
+    assert any(low.startswith("−") for low, _ in bounds)  # of a net benefit, with the sign that its value has
+    assert not any("-" in end for both in bounds for end in both)
     names = {picture.name for picture in report.pictures} - {picture.name for picture in plain.pictures}
     assert names == {f"decision-{disease}" for disease in run.diseases}
 
