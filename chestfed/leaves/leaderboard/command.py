@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from chestfed.app.commands.progress import Bars
     from chestfed.leaves.leaderboard.benchmark import Progress
 
+#: What `SubmittedMethod` takes, by its keys.
+_RULES = {
+    "name": "1 to 80 characters in one line, of which the first is a letter or digit",
+    "authors": "at most 300 characters",
+    "url": "an address that begins with http:// or https:// and has no spaces, of at most 300 characters",
+    "notes": "at most 2,000 characters",
+}
+
 BenchmarkName = Annotated[str, typer.Option("--benchmark", metavar="NAME", help="Benchmark, or its YAML.")]
 Data = Annotated[Path | None, options.optional(help="Folder of the sites' folders. Default: as for a study.")]
 
@@ -56,9 +64,9 @@ def submit(
     try:
         about = SubmittedMethod(name=method or folders[0].settings.algorithm, authors=authors, url=url, notes=notes)
     except ValidationError as error:
-        first = error.errors()[0]
-        option = {"name": "method"}.get(str(first["loc"][0]), first["loc"][0])
-        raise typer.BadParameter(f"--{option}: {first['msg']}") from None
+        key = str(error.errors()[0]["loc"][0])
+        option = {"name": "method"}.get(key, key)
+        raise typer.BadParameter(f"--{option}: give {_RULES[key]}") from None
     chosen, file = load_benchmark(benchmark)
     header, scores = make_header(folders, chosen, about), pd.DataFrame()
     if chosen.verifiable:

@@ -23,7 +23,17 @@ def test_wrong_arguments_are_refused(chestfed: Callable[..., Any], tmp_path: Pat
     assert chestfed("leaderboard", tmp_path / "empty").code == 1
     assert chestfed("submit", tmp_path / "empty").code == 1
     assert chestfed("submit", run, "--benchmark", "none-v1").code == 1
-    assert chestfed("submit", run, "--url", "javascript:alert(1)").code == 2
+    for option, value, rule in (
+        ("--url", "javascript:alert(1)", "begins with http://"),
+        ("--method", " x", "80 characters"),
+        ("--authors", "a" * 301, "300 characters"),
+        ("--notes", "a" * 2001, "2,000 characters"),
+    ):
+        refused = chestfed("submit", run, option, value)
+        assert refused.code == 2
+        assert f"{option}: give" in " ".join(refused.err.split())
+        assert rule in " ".join(refused.err.split())
+        assert "String" not in refused.err
     assert (
         chestfed("submit", run, "--benchmark", "samples-v1", "--out", tmp_path / "file.zip").code == 1
     )  # K=5 is missing
