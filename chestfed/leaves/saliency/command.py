@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -49,6 +50,7 @@ def saliency(
     """
     options.refuse_no_model(model)
     with options.quick_imports():
+        from chestfed.app.commands.progress import Bars
         from chestfed.core.diseases import format_title
         from chestfed.core.disk import check_folder
         from chestfed.core.provenance import Origin
@@ -61,7 +63,9 @@ def saliency(
     machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
     check_folder(out, "--out")
     scorer = open_scorer(model, Declared(k), machine)
-    examples = find_misjudged(scorer, table, split, cache, machine, images, seed)
+    with Bars(console) as bars:
+        progress = partial(bars.progressed, "maps", unit="image")
+        examples = find_misjudged(scorer, table, split, cache, machine, images, seed, progress)
     shown = pictures or table.phantoms
     files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     rows = [

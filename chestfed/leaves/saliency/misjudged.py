@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,9 +48,16 @@ class Example:
 
 
 def find_misjudged(
-    scorer: Scorer, table: SiteTable, split: str, cache: Path, machine: Machine, shown: int, seed: int
+    scorer: Scorer,
+    table: SiteTable,
+    split: str,
+    cache: Path,
+    machine: Machine,
+    shown: int,
+    seed: int,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Example]:
-    """The worst `shown` positives and negatives of each disease, by frontal images.
+    """The worst `shown` positives and negatives of each disease, by frontal images; `progress` counts their maps.
 
     Raises `ConfigError` if the model is a program whose gradients are not known; as `evaluate_model`.
     """
@@ -63,28 +70,32 @@ def find_misjudged(
     scores = score_images(scorer, images, 64, machine)
     scored = Scored(scores, chosen.labels(), chosen.frame["patient"].to_numpy(dtype=str), scorer.diseases)
     drawn, examples = randomize(scorer.network, seed), list[Example]()
+    wrong = list(_find_rows(scored, shown))
+    for done, (disease, kind, row) in enumerate(wrong, start=1):
+        output = scorer.outputs.index(disease)
+        batches = EvalBatches(
+            images.take(np.array([row])), np.zeros((1, 0), np.float32), 1, form=scorer.input, device=machine.device
+        )
+        given = next(iter(batches)).images.clone()
+        maps = {name: make(scorer.network, given, output) for name, make in METHODS.items()}
+        random = {name: make(drawn, given, output) for name, make in METHODS.items()}
+        examples.append(Example(disease, kind, _show(given), maps, random))
+        if progress is not None:
+            progress(done, len(wrong))
+    return examples
+
+
+def _find_rows(scored: Scored, shown: int) -> Iterator[tuple[str, str, int]]:
+    """Disease, kind and row of each image: those that are the farthest on the wrong side of the threshold first."""
     for place, column in enumerate(scored.columns()):
         point = sensitivity_at_specificity(column)
         if point is None:
             continue
         rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
-        output = scorer.outputs.index(column.disease)
         for positive, kind in _KINDS.items():
             order = np.argsort(column.score if positive else -column.score, kind="stable")
             wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
-            for row in rows[order[wrong[order]]][:shown]:
-                batches = EvalBatches(
-                    images.take(np.array([row])),
-                    np.zeros((1, 0), np.float32),
-                    1,
-                    form=scorer.input,
-                    device=machine.device,
-                )
-                given = next(iter(batches)).images.clone()
-                maps = {name: make(scorer.network, given, output) for name, make in METHODS.items()}
-                random = {name: make(drawn, given, output) for name, make in METHODS.items()}
-                examples.append(Example(column.disease, kind, _show(given), maps, random))
-    return examples
+            yield from ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
 
 
 def _show(given: torch.Tensor) -> np.ndarray:

@@ -81,7 +81,13 @@ def test_network_without_maps_is_refused() -> None:
         find_layer(nn.Sequential(nn.Flatten(), nn.Linear(48, 2)), torch.rand(1, 3, 4, 4))
 
 
-def test_command_prints_the_check_and_writes_phantoms(tiny_hospitals: Path, tmp_path: Path) -> None:
+def test_command_prints_the_check_and_writes_phantoms(
+    tiny_hospitals: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chestfed.app.commands.progress import Bars
+
+    reported: list[tuple[int, int]] = []
+    monkeypatch.setattr(Bars, "progressed", lambda self, name, done, total, **_: reported.append((done, total)))
     write_chestfed_model(tmp_path / "model.safetensors")
     words = ("saliency", tmp_path / "model.safetensors", "--site", "synthetic/chexpert", "--data", tiny_hospitals)
     called = call(*words, "--images", 1, "--cache", "cache", "--json", folder=tmp_path)
@@ -89,6 +95,7 @@ def test_command_prints_the_check_and_writes_phantoms(tiny_hospitals: Path, tmp_
     result = json.loads(called.out)["result"]
     assert set(result["methods"]) == {"Grad-CAM", "occlusion"}
     assert result["images"] > 2
+    assert reported == [(done, result["images"]) for done in range(1, result["images"] + 1)]
     assert "saliency.csv" in result["files"]
     assert any(name.endswith(".png") for name in result["files"])
     for method in result["methods"].values():
