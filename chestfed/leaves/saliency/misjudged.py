@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,7 @@ class Example:
     maps: dict[str, np.ndarray]  #: of the model, by the method's name
     random: dict[str, np.ndarray]  #: with random weights
 
-    @property
+    @cached_property
     def likeness(self) -> dict[str, float | None]:
         """Rank correlation of each map with that of random weights."""
         return {name: compare_maps(self.maps[name], self.random[name]) for name in self.maps}
@@ -150,7 +151,8 @@ def _draw(examples: Sequence[Example], origin: Origin, file: Path) -> None:
 
     columns = 1 + 2 * len(METHODS)
     figure = Figure(figsize=(2.1 * columns, 2.3 * len(examples) + 0.6), layout="constrained")
-    figure.suptitle(f"{origin.short_mark}{format_title(examples[0].disease)}: misclassified images")
+    title = f"{format_title(examples[0].disease)}: misclassified images; in brackets the correlation of two maps"
+    figure.suptitle(f"{origin.short_mark}{title}")
     axes = np.atleast_2d(figure.subplots(len(examples), columns))
     for row, one in zip(axes, examples, strict=True):
         row[0].imshow(one.image, cmap="gray")
