@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -10,7 +11,7 @@ from typing import Any, Final
 
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins.code import identify_code
-from chestfed.core.pseudonyms import PUBLISHED
+from chestfed.core.pseudonyms import PUBLISHED, VARIABLE
 from chestfed.learning.engines.ranks.link import LONG, Link
 from chestfed.learning.models import FeatureOptions, load_frozen
 from chestfed.studies.experiment.device import Machine
@@ -30,9 +31,10 @@ _ADVICE: Final = {
     "settings": "Start every rank with the same options",
     "studies": "Start every rank with the same options",
     "code": "Install the same versions on every machine",
-    "data": "Give every rank the same files, and the same key of names ($CHESTFED_KEY)",
+    "data": f"Give every rank the same files, and the same key of names (${VARIABLE})",
 }
 _MACHINE: Final = "machine"  # ranks may differ in it
+_DIGEST: Final = re.compile('"[0-9a-f]{16,}"')
 _SHOWN, _WIDTH = 8, 60  # differences, characters of a value
 
 
@@ -129,7 +131,12 @@ def _show(values: Mapping[str, Any], name: str) -> str:
 
 
 def _list_texts(differences: Sequence[Sequence[str]]) -> str:
-    shown = [f"{name} is {own} (rank 0: {reference})" for name, own, reference in differences[:_SHOWN]]
+    shown = [
+        f"other {name} than rank 0"
+        if any(map(_DIGEST.fullmatch, (own, reference)))
+        else f"{name} is {own} (rank 0: {reference})"
+        for name, own, reference in differences[:_SHOWN]
+    ]
     return ", ".join(shown + ([f"and {len(differences) - _SHOWN} more"] if len(differences) > _SHOWN else []))
 
 
