@@ -304,6 +304,16 @@ def forest(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
     ax.set_xlabel(xlabel)
 
 
+def intervals(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
+    """AUCs with their intervals, from the top: `rows` have `name`, `auc`, `low`, `high`."""
+    for height, row in enumerate(rows.to_dict("records")):
+        ax.hlines(height, row["low"], row["high"], color=COLORS[0], linewidth=2)
+        ax.plot(row["auc"], height, "o", color=COLORS[0], markersize=5)
+    ax.set_yticks(range(len(rows)), list(rows["name"]))
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.set_xlabel(xlabel)
+
+
 def gains_along(ax: Axes, labels: Sequence[str], lines: Sequence[tuple[str, pd.DataFrame]]) -> None:
     """Differences at places of an axis: per line its name, and rows with `position`, `difference`, `low`, `high`."""
     ax.axhline(0, color=FAINT, linewidth=0.8)

@@ -23,6 +23,7 @@ from chestfed.reports.pages.run_figures import (
     draw_differences,
     draw_gains_by_images,
     draw_hospitals,
+    draw_means,
     draw_page,
     draw_seeds,
     gray_levels,
@@ -133,7 +134,7 @@ def make_page(
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
         first = [*draw_seeds(results), *draw_gains_by_images(results)]
-        figures |= {"answer": first or draw_differences(results), "curves": draw_curves(results)}
+        figures |= {"answer": first or draw_differences(results) or draw_means(results), "curves": draw_curves(results)}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]

@@ -198,6 +198,20 @@ def draw_differences(results: Results) -> list[Picture]:
     return [_forest(drawing, rows.assign(name=rows["model"]), seen)]
 
 
+def draw_means(results: Results) -> list[Picture]:
+    """Mean AUC of each model with its interval: for runs of one seed, whose differences are not tested."""
+    rows = results.view("study", disease="mean").dropna(subset="auc")
+    if len(rows) < 2:
+        return []
+    size = (4.8, 1.8 + 0.3 * len(rows))
+    with Drawing(results.origin, "mean-auc", "Mean AUC of each model", size, long_names=True) as drawing:
+        rows = rows.assign(name=rows["model"]).astype({"low": float, "high": float})
+        figures.intervals(drawing.axes, rows, "mean AUC, with 95% interval over test patients")
+        for row in rows.to_dict("records"):
+            drawing.say(f"{row['name']} {row['auc']:.3f}, from {row['low']:.3f} to {row['high']:.3f}")
+    return [drawing.picture("Mean AUC of each model, with 95% intervals")]
+
+
 def _format_auc(auc: float) -> str:
     return "without an AUC" if np.isnan(auc) else f"{auc:.3f}"
 

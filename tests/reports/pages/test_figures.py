@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from chestfed.core.provenance import Origin
 from chestfed.reports.pages.figures import COLORS, Drawing, label_ends, line_style, moments, shares
-from chestfed.reports.pages.run_figures import draw_curves
+from chestfed.reports.pages.run_figures import draw_curves, draw_means
 from chestfed.results.tables.frames import Results, make_differences, make_estimates
 
 mpl.use("Agg")
@@ -80,6 +80,19 @@ def test_one_evaluated_round_is_no_curve() -> None:
     ]
     frames = make_estimates([{"view": "study", "disease": "edema"}]), make_differences([]), pd.DataFrame(rows)
     assert draw_curves(Results("Title", Origin.REAL, {"seeds": [1]}, *frames)) == []
+
+
+def test_methods_of_one_seed_are_drawn() -> None:
+    rows = [
+        {"view": "study", "disease": "mean", "model": name, "auc": auc, "low": auc - 0.1, "high": auc + 0.1}
+        for name, auc in (("codasca", 0.75), ("fedavg", 0.5))
+    ]
+    (picture,) = draw_means(Results("Title", Origin.SYNTHETIC, {}, make_estimates(rows), make_differences([])))
+    (axes,) = picture.figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["codasca", "fedavg"]
+    assert [float(line.get_xdata()[0]) for line in axes.get_lines()] == [0.75, 0.5]
+    assert "codasca 0.750, from 0.650 to 0.850" in picture.alt
+    assert draw_means(Results("Title", Origin.REAL, {}, make_estimates(rows[:1]), make_differences([]))) == []
 
 
 def test_a_dollar_in_a_title_is_a_dollar() -> None:
