@@ -15,7 +15,7 @@ from torch import hub
 
 from chestfed.app.studies import describe_variants
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import SiteError
+from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
 from chestfed.studies.experiment.device import Machine, prepare_machine
@@ -26,7 +26,7 @@ from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.sites import OWN_TEST, VALID
 from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
-from tests.cases import each
+from tests.cases import assert_refused, each
 from tests.command_line import call
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
@@ -182,8 +182,10 @@ def test_dry_run_needs_no_weights(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("offline")
 def test_data_are_checked_before_weights(tmp_path: Path) -> None:
+    """All sites that are missing are named at once."""
     path = bundled("pipelines") / "source_addition_densenet121.yaml"
     studies = check(load_pipeline(path), path, tmp_path)
     for act in (make_plans, partial(run, out=tmp_path / "runs", cache=tmp_path / "cache")):
-        with pytest.raises(SiteError, match="missing root"):
+        sites = ["chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr"]
+        with assert_refused(ConfigError, "missing folders", sites=sites):
             act(studies)

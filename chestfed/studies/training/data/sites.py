@@ -17,6 +17,7 @@ from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError, nearest
 from chestfed.core.randomness import numpy_stream
 from chestfed.data.sites import load_site_config, open_site
+from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.partition import (
     cut_into_clients,
     deal_by_age,
@@ -182,9 +183,14 @@ def open_splits(
     """
     configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
     _refuse_duplicate_names([config.site for config in configs])
+    placed = [
+        config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
+        for entry, config in zip(pipeline.sites, configs, strict=True)
+    ]
+    _refuse_missing_folders(placed, data_root)
     splits = list(dict.fromkeys(splits))
     sites: dict[int, list[StudySite]] = {split: [] for split in splits}
-    for entry, config in zip(pipeline.sites, configs, strict=True):
+    for entry, config in zip(pipeline.sites, placed, strict=True):
         if not set(config.diseases) & set(pipeline.diseases):
             raise ConfigError(
                 f"site '{config.site}' labels {', '.join(config.diseases)}: none of the study's diseases, which are "
@@ -194,17 +200,30 @@ def open_splits(
                 site=config.site,
                 suggestion=nearest(pipeline.diseases, config.diseases),
             )
-        placed = config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
-        table = open_site(placed, data_root)
+        table = open_site(config, data_root)
         for part, of_part in _divide(table, entry, pipeline.seed):
             for split, opened in sites.items():
                 of_split = pipeline.model_copy(update={"split": split})
                 site, test_rows = _assign_roles(part, of_part, of_split, target=target_first and not opened)
                 training, test = (part.with_frame(part.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
-                opened.append(replace(site, entry=entry, facts=site_facts(placed, part, training, test)))
+                opened.append(replace(site, entry=entry, facts=site_facts(config, part, training, test)))
     for opened in sites.values():
         _check_clients(opened, pipeline.diseases)
     return {split: tuple(opened) for split, opened in sites.items()}
+
+
+def _refuse_missing_folders(configs: Sequence[SiteConfig], data_root: Path) -> None:
+    """Name all sites without a folder, if there are several, before the label files of any are read."""
+    missing = {config.site: config.folder(data_root) for config in configs}
+    missing = {name: folder for name, folder in missing.items() if not folder.is_dir()}
+    if len(missing) > 1:
+        listed = "\n".join(f"  {name}: {folder}" for name, folder in missing.items())
+        raise ConfigError(
+            f"{len(missing)} of {len(configs)} sites have no folder:\n{listed}\nGive the folder that contains them "
+            "with --data or $CHESTFED_DATA, or set 'root' in their YAML",
+            kind="missing folders",
+            sites=list(missing),
+        )
 
 
 def _assign_roles(
