@@ -91,7 +91,7 @@ DEFECTS = [
     ('"plane": "pa"', '"plane": "upside down"', "unknown view"),
     ('"born": 1961', '"borne": 1961', "malformed study"),
     ('"born": 1961,', '"born": 1961', "unreadable file"),
-    ("S-20240117-01-b.png", "S-20240117-01-a.png", "duplicate image"),
+    ("S-20240117-01-b.png", "S-20240117-01-a.png", "contradictory rows"),
     ("S-20240117-01-b.png", "../../../x.png", "path outside the root"),
 ]
 

@@ -26,6 +26,8 @@ KEYS: Final[Mapping[str, str]] = {
     TOTAL_ROW: "total",
     MISSING_IMAGE: "missing_image",
 }
+#: Columns of a reader's frame, beside the diseases, in which the rows of an image must agree.
+DESCRIBING: Final = ("patient", "study", "view", "split", "sex", "age")
 #: Rows with these are in no reader's frame: they have no image.
 _ALREADY_OUT: Final = ("blank name", TOTAL_ROW, MISSING_IMAGE)
 
@@ -35,13 +37,13 @@ class Rows(StrictModel):
 
     contradictory: Policy = Field(
         "refuse",
-        description="rows that call a disease both present and absent, or give two ages, views or patients for "
-        "one image",
+        description="rows that call a disease both present and absent, and all rows of an image that differ in "
+        "patient, study, view, split, sex, age or diseases",
     )
     duplicate: Policy = Field(
         "refuse",
-        description="repeated rows of an image with the same patient, study, view, split, sex, age and diseases; "
-        "if one differs, or an annotator (readers) has two rows for an image, the site is refused",
+        description="repeated rows of an image with the same patient, study, view, split, sex, age and diseases "
+        "(of rows that differ `contradictory` decides); an annotator (readers) with two rows for an image is refused",
     )
     missing_image: Policy = Field("refuse", description="rows whose image does not exist")
     total: Policy = Field("refuse", description="rows of totals (Total, Summe, 合計) instead of a patient or image")
@@ -58,7 +60,7 @@ def choose_left_out(
     """
     dropped = {key for key, policy in rows.model_dump().items() if policy == "drop"}
     pairs = list(zip(raw["file"].tolist(), raw["row"].tolist(), strict=True))
-    repeated = _find_agreeing(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
+    repeated = find_agreeing(raw, diseases) & raw["image"].duplicated().to_numpy(dtype=bool)
     fresh = {pair for pair, again in zip(pairs, repeated, strict=True) if not again}  # a row may have several images
     gone = {pair: "missing_image" for pair, no_image in zip(pairs, absent, strict=True) if no_image}
     known = set(pairs)
@@ -72,16 +74,21 @@ def choose_left_out(
     return np.array([pair in gone for pair in pairs], dtype=bool), remaining, dict(Counter(gone.values()))
 
 
-def _find_agreeing(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
+def offer_dropping(key: str) -> str:
+    """End of an advice: the key of `rows` that leaves out and counts such rows."""
+    return f", or set rows.{key}: drop in the YAML to leave out and count such rows"
+
+
+def find_agreeing(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
     """Whether the rows of this row's image say the same, bool `[n]`."""
-    groups = raw.groupby("image", dropna=False)[["patient", "study", "view", "split", "sex", "age", *diseases]]
+    groups = raw.groupby("image", dropna=False)[[*DESCRIBING, *diseases]]
     return (groups.transform("nunique", dropna=False) == 1).all(axis=1).to_numpy(dtype=bool)
 
 
 def describe_left_out(counts: Mapping[str, int], total: int) -> list[str]:
     """One sentence per key of `rows`, for whoever reads the site's figures."""
     why = {
-        "contradictory": "contradict themselves",
+        "contradictory": "contradict themselves, or another row of their image",
         "duplicate": "repeat an earlier row",
         "missing_image": "name an image that does not exist",
         "total": "are totals",

@@ -18,7 +18,14 @@ from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.groups import add_groups
 from chestfed.data.sites.label_files.source import FORMULA, Source
-from chestfed.data.sites.left_out import Rows, choose_left_out, describe_left_out
+from chestfed.data.sites.left_out import (
+    DESCRIBING,
+    Rows,
+    choose_left_out,
+    describe_left_out,
+    find_agreeing,
+    offer_dropping,
+)
 from chestfed.data.sites.partition import assign_splits, join_splits
 from chestfed.data.sites.phantoms import MARKER, find_marker, is_phantoms
 from chestfed.data.sites.reader import (
@@ -320,12 +327,25 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
     def duplicate(place: int) -> str:
         return f"duplicate of the image at {where(first[place])}"
 
+    def differ(place: int) -> str:
+        other = first[place] if first[place] != place else np.flatnonzero(first == place)[-1]
+        pair = raw.iloc[[other, place]][[*DESCRIBING, *config.diseases]]
+        names = ", ".join(str(name) for name in pair if pair[name].nunique(dropna=False) > 1)
+        return f"differs from the row of this image at {where(other)} in {names}"
+
     problems = note(~named, "blank name", "no image name", fill) + note(~known, "blank name", "no patient", fill)
     text, advice = "the patient is a number that a program has rounded", "export the column as text from the original"
     problems += note(rounded, "rounded number", text, advice)
     problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
-    advice = "keep one row per image" + (": these differ in what they say" if config.rows.duplicate == "drop" else "")
-    problems += note((first != places) & named, "duplicate image", duplicate, advice)
+    again = (first != places) & named
+    if again.any():
+        differing = again & ~find_agreeing(raw, config.diseases)
+        advice = f"keep one row per image{offer_dropping('duplicate')}"
+        problems += note(again & ~differing, "duplicate image", duplicate, advice)
+        if config.rows.contradictory == "drop":  # no row of such an image is better than another
+            differing = np.isin(first, first[differing])
+        advice = f"all rows of an image must agree: correct them{offer_dropping('contradictory')}"
+        problems += note(differing, "contradictory rows", differ, advice)
     if config.splits.official:
         split, earlier = raw["split"].to_numpy(dtype=object), _find_first(patient)
         strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)

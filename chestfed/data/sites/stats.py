@@ -84,6 +84,28 @@ def render(frame: pd.DataFrame) -> RenderableType:
     return Group(shown, Text("\n".join(notes)))
 
 
+def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> list[str]:
+    """What a reader has to know of the test patients: diseases with fewer than `least` of a class, and how drawn."""
+    test, sentences = table.select("test"), []
+    patients, few = test.frame["patient"].to_numpy(), []
+    for disease, labels in zip(table.diseases, test.labels().T, strict=True):
+        counts = [len(set(patients[labels == value])) for value in (1, 0)]
+        if len(patients) and min(counts) < least:
+            few.append(f"{format_title(disease)} {counts[0]:,} positive and {counts[1]:,} negative")
+    if few:
+        sentences.append(
+            f"Test patients: {'; '.join(few)}. With fewer than {least} of a class the AUC stays out of the mean; with "
+            "0 there is none."
+        )
+    drawn = [name for name in ("valid", "test") if getattr(config.splits, f"{name}_fraction")]
+    if drawn:
+        sentences.append(
+            f"The {' and '.join(drawn)} patients are drawn from splits.seed and the site's name ({table.name}): "
+            "under another name they are others."
+        )
+    return sentences
+
+
 def _count_part(table: SiteTable) -> dict[str, object]:
     frame = table.frame
     views = frame["view"].value_counts()

@@ -32,9 +32,11 @@ from chestfed.leaves.drafts.proposal import (
     NONE,
     PREFIX,
     Proposal,
+    count,
     find_called,
     has_dates,
     is_called,
+    is_date,
     option,
 )
 
@@ -279,15 +281,27 @@ def _propose_age(proposal: Proposal) -> None:
     for name in [answer] if answer else called:
         if propose_ages(proposal, name, "given" if answer else "by its name"):
             return
+        text = _explain_ages(proposal, name)
         if answer:
-            line = f"frame.rename(columns={{'{name}': 'Age (months)'}})"
-            raise ConfigError(f"--column age={name}: too few cells are ages in years; of months: {convert(line)}")
-        text = f"'{name}' is called like the age, but too few cells are ages"
-        if proposal.frame[name].str.fullmatch(r"\d+", na=False).mean() > 0.5:
-            line = f"frame.rename(columns={{'{name}': '{name} (months)'}})"
-            proposal.ask(f"age: {text} in years; of months: {convert(line)}", "--column age=none", about=[name])
-        else:
-            proposal.notes.append(f"{text}: not used")
+            raise ConfigError(f"--column age={name}: {text}")
+        proposal.ask(f"age: '{name}' is called like it, but {text}", "--column age=none", about=[name])
+
+
+def _explain_ages(proposal: Proposal, name: str) -> str:
+    """Why a column has no ages in years, with counts, and the line of pandas that makes ages of it."""
+    cells = proposal.frame[name].dropna()
+    if dates := int(is_date(cells).sum()):
+        exam = next((other for other in proposal.headers if other != name and has_dates(proposal.frame[other])), "DATE")
+        days = f"pd.to_datetime(frame[{exam!r}]) - pd.to_datetime(frame[{name!r}])"
+        line = f"frame[{name!r}] = ({days}).dt.days // 365.25"
+        whose = f"if they are dates of birth and {exam} is the date of the image, "
+        return f"{count(dates, len(cells))} are dates, and an age is in years: {whose}{convert(line)}"
+    if years := int(cells.str.strip().str.fullmatch(r"(?:19|20)\d\d").sum()):
+        return f"{count(years, len(cells))} are calendar years: write the age in years at the time of the image"
+    if cells.str.fullmatch(r"\d+").mean() > 0.5:
+        line = f"frame.rename(columns={{{name!r}: {f'{name} (months)'!r}}})"
+        return f"too few cells are ages in years; of months: {convert(line)}"
+    return "too few cells are ages in years"
 
 
 def _propose_date(proposal: Proposal) -> None:

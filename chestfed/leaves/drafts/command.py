@@ -275,6 +275,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     """Open the site that was written, and say what to do next."""
     from chestfed.data.sites import load_site_config, open_site
     from chestfed.data.sites.left_out import KEYS
+    from chestfed.data.sites.stats import describe_test_split
+    from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 
     place = [path] if data is None else [path, "--data", data]
     check = command("site", "check", *place)
@@ -292,6 +294,8 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
     say(console, _describe(table))
     for note in table.notes:
         say(console, f"note: {note}", "yellow")
+    for sentence in describe_test_split(table, load_site_config(path), LEAST_PATIENTS):
+        say(console, sentence, "yellow")
     copy = f"{command('new', 'pipeline', 'mine')}, then `config: {path}` first in its `sites`: tested at this hospital"
     say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}\n  {copy}")
     images = len(table.frame)

@@ -109,15 +109,16 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
         proposal.frame, proposal.image = proposal.frame[kept], proposal.image[kept]
     elif lost and not dropped:
         cells, names = proposal.frame[match.column], _list_names(proposal.pictures)
-        lists = cells[match.paths.isna() & cells.notna()].map(partial(_is_list, names=names))
+        unnamed = cells[match.paths.isna() & cells.notna()]
+        lists = unnamed.map(partial(_is_list, names=names))
         several = (
             f" ({lists.sum():,} of them name several: give each image a row, {convert(_explode(match.column))})"
             if lists.any()
             else ""
         )
         proposal.ask(
-            f"{lost:,} of {match.cells:,} rows name no file of the folder{several}: add the images, or leave out such "
-            "rows",
+            f"image column '{match.column}': {lost:,} of {match.cells:,} cells name no file of the folder "
+            f"({list_rows(unnamed.index)}){several}: add the images, correct the cells, or leave out such rows",
             _DROP,
         )
     if idle:

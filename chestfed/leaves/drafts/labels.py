@@ -90,6 +90,11 @@ def _find_wide(proposal: Proposal) -> dict[str, list[str]]:
         if disease in proposal.constant:
             continue
         columns[disease] += [proposal.check_column(f"--label {disease}={name}", name) for name in names]
+        if names and proposal.frame[columns[disease]].isna().all(axis=None):
+            raise ConfigError(
+                f"--label {disease}={names[0]}: all {len(proposal.frame):,} cells are empty; name a column with "
+                f"labels, or say that the disease is not labeled: --label {disease}={NONE}"
+            )
         for name in names:
             coded = any(code.column == name for code in proposal.answers.codes)
             if may_deny(name) and not coded:

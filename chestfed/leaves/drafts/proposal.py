@@ -316,10 +316,13 @@ def list_rows(rows: Sequence[int] | pd.Index, most: int = 5) -> str:
     return f"row{'s' if len(rows) != 1 else ''} {shown}" + (f" and {more:,} more" if more > 0 else "")
 
 
-def has_dates(cells: pd.Series) -> bool:
-    """Whether most of the cells are dates."""
+def is_date(cells: pd.Series) -> pd.Series:
+    """Whether each cell is a date, also in the form 20260131."""
     pattern = r"(?:\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{2,4}|(?:19|20)\d{6})(?:[T ].*)?"
-    given = cells.dropna().str.strip()
-    return bool(len(given) and given.str.fullmatch(pattern).mean() >= ENOUGH) and not re.fullmatch(
-        r"\d+", str(given.iloc[0])
-    )
+    return cells.str.strip().str.fullmatch(pattern)
+
+
+def has_dates(cells: pd.Series) -> bool:
+    """Whether most of the cells are dates, and no mere numbers, which may name patients."""
+    given = cells.dropna()
+    return bool(len(given) and is_date(given).mean() >= ENOUGH) and not given.iloc[0].strip().isdigit()

@@ -14,6 +14,11 @@ from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import READER
 from chestfed.leaves.drafts.proposal import NONE, Proposal, find_called, ignore, list_rows, option
 
+#: How rows that repeat an image are left out.
+_DROP: Final = (
+    f"{option('--set', 'rows.duplicate=drop')} {option('--set', 'rows.contradictory=drop')} (rows that repeat an "
+    "earlier one; and all rows of an image that differ in patient, view, split, sex, age or labels)"
+)
 _MOST_READERS: Final = 50
 #: So many names of annotators are listed in a question.
 _MOST_LISTED: Final = 5
@@ -191,11 +196,16 @@ def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> N
                 return
             text = f"{again.nunique():,} images have several rows ({list_rows(again.index)})"
             choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
-            choices.append("--column reader=none" if long else option("--set", "rows.duplicate=drop"))
+            if choices or long:
+                choices.append("--column reader=none" if long else _DROP)
+                text += "; which column names who labeled the row?"
+            else:
+                groups = frame.loc[again.index].groupby(again)
+                differ = [repr(name) for name in frame if (groups[name].nunique(dropna=False) > 1).any()]
+                text += f" and differ in {', '.join(differ)}: correct the table, or leave them out"
+                choices.append(_DROP)
             if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
-                proposal.ask(
-                    f"annotators: {text}; which column names who labeled the row?", *choices, about=called or fitting
-                )
+                proposal.ask(f"annotators: {text}", *choices, about=called or fitting)
             return
         else:
             return

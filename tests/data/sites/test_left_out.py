@@ -43,6 +43,7 @@ def images(table: SiteTable) -> list[object]:
         (LONG, [person(9, Finding="Edema", MRN="other")], "contradictory", ["1.png"]),
         (READERS, [wide(9, Reader="B", Age="64")], "contradictory", ["1.png"]),
         (ONEHOT, [wide(1)], "duplicate", ["1.png", "9.png"]),
+        (ONEHOT, [wide(2, *"10000"), wide(2, *"01000"), wide(2, *"01000")], "contradictory", ["1.png", "9.png"]),
         (ONEHOT, [wide(2, File=""), wide(3, MRN="")], "unnamed", ["1.png", "9.png"]),
         (LONG, [person(2, File="", Finding="Edema"), person(9, MRN="", Finding="Mass")], "unnamed", ["1.png", "9.png"]),
         (ONEHOT, [wide(2, *"75319", File="Summe:", MRN="2"), wide(3, MRN="TOTAL")], "total", ["1.png", "9.png"]),
@@ -68,7 +69,10 @@ def test_dirty_rows_are_refused_or_counted(
 
 def test_differing_duplicates_are_refused(tmp_path: Path) -> None:
     rows = [wide(1, *"10000"), wide(1, *"01000"), wide(2), wide(2)]
-    assert refusals(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"}) == [("duplicate image", 3)]
+    assert refusals(tmp_path, ONEHOT, rows, rows={"duplicate": "drop"}) == [("contradictory rows", 3)]
+    (problem,) = problems(tmp_path, ONEHOT, rows[:2])
+    assert "labels.csv:2 in cardiomegaly, edema" in problem.message
+    assert "rows.contradictory: drop" in problem.advice
 
 
 def test_unknown_labels_are_never_left_out(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from chestfed.data.sites.opening import open_all_views, survey_site
-from chestfed.data.sites.stats import dataset_table, render
+from chestfed.data.sites.stats import dataset_table, describe_test_split, render
 from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.data.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.data.sites.releases.test_chexpert import P1, P2, T1, V1
@@ -90,3 +90,13 @@ def test_the_csv_has_no_names(nih: pd.DataFrame) -> None:
     text = nih.to_csv(index=False, float_format="%.4f")
     assert "00000" not in text
     assert ".png" not in text
+
+
+def test_few_test_patients_are_named(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS})
+    config = load_bundled("chestxray8")
+    (sentence,) = describe_test_split(table, config, least=10)
+    assert "Cardiomegaly 0 positive and 1 negative" in sentence
+    assert describe_test_split(table.select("train"), config, least=10) == []
+    drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
+    assert "splits.seed and the site's name (chestxray8)" in describe_test_split(table, drawn, least=0)[0]

@@ -72,7 +72,7 @@ def test_all_problems_come_in_one_report(tmp_path: Path) -> None:
         "malformed row",
         "blank name",
         "path outside the root",
-        "duplicate image",
+        "contradictory rows",
         "patient in two splits",
     }
     report = str(caught.value)

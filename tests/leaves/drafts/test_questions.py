@@ -852,3 +852,47 @@ def test_only_open_columns_are_asked(bring: Bring, name: str, cell: Any, asked: 
     result = bring(lambda cells, n: {**cells, name: cell(cells, n)})()
     assert result.code == (2 if asked else 0)
     assert name in result.out
+
+
+@pytest.mark.parametrize(
+    ("cell", "words"),
+    [("1949-03-{:02d}", "36 of 36 cells are dates"), ("194903{:02d}", "are dates"), ("19{:02d}", "calendar years")],
+)
+def test_dates_of_birth_are_no_ages(bring: Bring, cell: str, words: str) -> None:
+    run = bring(lambda cells, n: {**cells, "Age": cell.format(n % 28 + 10), "Exam": f"2026-01-{n % 20 + 1:02d}"})
+    result = run()
+    text = " ".join(result.out.split())
+    assert (result.code, words in text, "--column age=none" in text) == (2, True, True)
+    assert ("frame['Exam']) - pd.to_datetime(frame['Age'])" in text) == ("dates" in words)
+    assert run("--column", "age=Age").code == 1
+    assert run("--column", "age=none").code == 0
+
+
+def test_rows_without_a_file_are_named(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "File": "Jane Doe" if n == 7 else cells["File"]})()
+    text = " ".join(result.out.split())
+    assert "image column 'File': 1 of 36 cells name no file of the folder (row 9)" in text
+    assert "Jane" not in text
+
+
+def test_differing_rows_are_left_out_as_advised(bring: Bring, tmp_path: Path) -> None:
+    films = [film.file for film in make_films(doubt=False)]
+
+    def change(cells: Row, n: int) -> Row:  # the second image also has the row of the first, with another label
+        edema = "yes" if wide(make_films(doubt=False))[0]["Edema"] == "no" else "no"
+        return {**wide(make_films(doubt=False))[0], "Edema": edema} if n == 1 else cells
+
+    run = bring(change)
+    text = " ".join(run().out.split())
+    assert "(rows 2, 3) and differ in 'Edema'" in text
+    assert run("--set", "rows.duplicate=drop", "--set", "rows.contradictory=drop").code == 0
+    config = load_site_config(tmp_path / "site_configs/hospital.yaml")
+    table = open_site(config, tmp_path)
+    assert table.left_out == {"contradictory": 2}
+    assert not set(films[:2]) & {Path(name).name for name in table.frame["image"]}
+
+
+def test_empty_label_column_is_refused(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "Edema": None})("--label", "edema=Edema")
+    assert result.code == 1
+    assert "--label edema=Edema: all 36 cells are empty" in " ".join(result.err.split())

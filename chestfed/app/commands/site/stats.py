@@ -36,7 +36,8 @@ def site_stats(
     from chestfed.core.errors import SiteError
     from chestfed.data.sites import load_site_config
     from chestfed.data.sites.opening import open_all_views, survey_site
-    from chestfed.data.sites.stats import dataset_table, render
+    from chestfed.data.sites.stats import dataset_table, describe_test_split, render
+    from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 
     console, sites = open_console(), [load_site_config(config) for config in configs]
     root = options.data_root(data, [] if labels else sites, ", or give a label file with --labels FILE")
@@ -50,6 +51,9 @@ def site_stats(
     for table in (survey.table for survey in surveys):
         for note in table.notes:
             say(console, f"{table.title}: {note}", "yellow")
+    for site, survey in zip(sites, surveys, strict=True):
+        for sentence in describe_test_split(survey.table, site, LEAST_PATIENTS):
+            say(console, f"{survey.table.title}: {sentence}", "yellow")
     if csv is not None:
         write_text(csv, frame.to_csv(index=False, float_format="%.4f"))
         say(console, f"written to {csv}")

@@ -176,6 +176,8 @@ def cut_text(
     if len(names) == 1 and sum(bool(_GAP.search(line)) for line in start.splitlines()[:9]) > 2:
         advice = convert("pd.read_fwf('labels.txt', dtype=str).to_csv('labels.csv', index=False)")
         return None, [Problem("wrong delimiter", label, "has columns of fixed width, not delimited ones", None, advice)]
+    if len(names) == 1 and (problem := _find_other_delimiter(label, start, delimiter)):
+        return None, [problem]
     names, width = _fit_header(start, names, delimiter)
     chosen = {*choose([composed(name) for name in names])}
     places = [place for place, name in enumerate(names) if composed(name) in chosen]
@@ -188,6 +190,21 @@ def cut_text(
     problems = [_describe_ragged(label, line, len(names), delimiter, above) for line in ragged]
     chosen_names = [names[place] for place in places]
     return Sheet(label, chosen_names, columns, rows + above, options.header_row, [], names), problems
+
+
+def _find_other_delimiter(label: str, start: str, delimiter: str) -> Problem | None:
+    """The problem of a table that has one column only because it is cut at a wrong sign, or its rows are quoted."""
+    lines = [line for line in start.splitlines() if line.strip()][:2]
+    for other in DELIMITERS:
+        counts = [line.count(other) for line in lines]
+        if counts[0] and counts == [counts[0]] * 2:
+            signs = f"{quote_delimiter(delimiter)}, {counts[0] + 1} by {quote_delimiter(other)}"
+            text = f"has one column if separated by {signs}"
+            quoted = len(first_cells(start, other)) == 1
+            advice = f"set table.delimiter in the site's YAML, to {quote_delimiter(other)}"
+            advice = "export the table again, without quotation marks around whole rows" if quoted else advice
+            return Problem("wrong delimiter", label, text, None, advice)
+    return None
 
 
 def _fit_header(start: str, names: list[str], delimiter: str) -> tuple[list[str], int]:

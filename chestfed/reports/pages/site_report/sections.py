@@ -22,9 +22,11 @@ from chestfed.data.checks.problems import (
     SPLITS_NEAR,
     SPLITS_SHARE_PICTURE,
 )
+from chestfed.data.sites.stats import describe_test_split
 from chestfed.reports.pages.figures import Drawing, Picture, bars, gray_levels, moments, shares
 from chestfed.reports.pages.site_report.content import OLDEST, Profile, SiteReport, locate, years
 from chestfed.reports.pages.site_report.meanings import describe_words
+from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
 
 _VALUES: Final = 8  # values of a kind that are listed
@@ -99,7 +101,8 @@ def _problems(report: SiteReport) -> Section:
 
 
 def _labels(report: SiteReport) -> Section:
-    counts, diseases = report.check.counts, report.check.inspection.survey.table.diseases
+    counts, table = report.check.counts, report.check.inspection.survey.table
+    diseases = table.diseases
     splits = counts.splits
     names = [_name_split(part) for part in splits]
     sizes = ((_name_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
@@ -112,6 +115,7 @@ def _labels(report: SiteReport) -> Section:
     ]
     words += [f"Left out: {plural(count, 'row')} ({key.replace('_', ' ')})." for key, count in counts.dropped.items()]
     words += [f"{plural(counts.unlabeled, 'image')} without any label."] if counts.unlabeled else []
+    words += describe_test_split(table, report.config, LEAST_PATIENTS)
     tables = (
         make_grid("splits", "Images and patients by split", ("split", "images", "patients"), sizes),
         make_grid("prevalence", "Prevalence by disease and split", ("disease", *names), ratios),

@@ -126,6 +126,8 @@ def test_text_is_read_in_every_usual_form(tmp_path: Path, content: bytes, option
         (b"title\na,b\n1,2\n3\n", {"header_row": 2}, [("malformed row", 4)]),
         (b"a,b\n1,2\n3,4\n5,6\n" + b'"7,8\n', {}, [("malformed CSV", 5)]),
         (b"a;b|c\n1;2|3\n", {}, [("wrong delimiter", N)]),
+        (b"a;b\n1;2\n", {"delimiter": ","}, [("wrong delimiter", N)]),
+        (b'"a;b"\n"1;2"\n', {}, [("wrong delimiter", N)]),
         ("a,b\nřídké nález,1\n".encode("cp1250"), {}, [("wrong encoding", N)]),
         ("a,b\nřídké nález,1\n".encode("cp1250"), {"encoding": "cp1250"}, []),
         (b"a,b\n\xfc,1\n", {"encoding": "utf-8"}, [("wrong encoding", N)]),

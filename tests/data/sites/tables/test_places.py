@@ -184,7 +184,7 @@ PATIENT_C = {"PatientID": "c", "SOPInstanceUID": "1.2.1"}
     [
         ({}, {}, ["A9", "7", ""], [("blank name", 4), ("unmatched row", 3)]),
         ({}, {"unmatched": "drop"}, ["7"], [("nothing left", None)]),
-        ({}, {}, ["A9", "A9"], [("duplicate image", 3)]),
+        ({}, {}, ["A9", "A9"], [("contradictory rows", 3)]),
         (PATIENT_C, {}, ["007", "A9"], [("ambiguous image", 2)]),  # of two patients
         ({"PatientID": ""}, {}, ["007", "A9"], [("ambiguous image", 2)]),  # one of the images is nobody's
         ({"SOPInstanceUID": "1.2.1"}, {"header": "SOPInstanceUID"}, ["1.2.1"], [("ambiguous image", 2)]),

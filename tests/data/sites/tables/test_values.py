@@ -197,8 +197,8 @@ BAD_ROWS: list[tuple[dict[str, Any], dict[str, object], str]] = [
     (WIDE, wide(2, MRN="NULL"), "blank name"),
     (WIDE, wide(2, MRN="1.23457E+17"), "rounded number"),
     (WIDE, wide(2, File=""), "blank name"),
-    (WIDE, wide(2, File="1.png"), "duplicate image"),
-    (WIDE, wide(2, File="./1.png"), "duplicate image"),
+    (WIDE, wide(2, File="1.png"), "contradictory rows"),
+    (WIDE, wide(2, File="./1.png"), "contradictory rows"),
     (WIDE, wide(2, MRN="p1", Set="test"), "patient in two splits"),
     *(
         (table, wide(2, File=f"{beginning}{SECRET}.png"), "path outside the root")
@@ -245,7 +245,11 @@ def test_a_bad_row_does_not_show_its_cell(
 def test_all_problems_come_together(tmp_path: Path) -> None:
     rows = [wide(1, Age="200"), wide(2, Sex="x", MRN=""), wide(3, "2", *"0000", Projection="?"), wide(1)]
     kinds = {problem.kind for problem in problems(tmp_path, {}, rows)}
-    assert kinds == {"blank name", "duplicate image", *(f"unknown {kind}" for kind in ("age", "label", "sex", "view"))}
+    assert kinds == {
+        "blank name",
+        "contradictory rows",
+        *(f"unknown {kind}" for kind in ("age", "label", "sex", "view")),
+    }
 
 
 @given(cell=st.text(max_size=40), name=st.sampled_from(["Findings", "Projection", "Age", "Sex", "Set"]))
