@@ -256,8 +256,8 @@ class Conditions(StrictModel):
 
     quick: Annotated[bool, AddedLater()] = Field(
         False,
-        description="a study of minutes, as `--quick`: small images and network, at most 400 training images a client, "
-        "few steps, the ends of k and windows, one seed; it says so wherever it is shown",
+        description="a study of minutes, as `--quick`: small images and network (frozen features stay), at most 400 "
+        "training images a client, few steps, the ends of k and windows, one seed; it says so wherever it is shown",
     )
 
     @field_validator("diseases")

@@ -93,8 +93,8 @@ Quick = Annotated[
     typer.Option(
         "--quick",
         rich_help_panel="Change the experiment",
-        help="A study of minutes that still learns: small images and network, at most 400 training images a client, "
-        "few steps, one seed, the smallest and the largest K. Same as --set quick=true.",
+        help="A study of minutes that still learns: small images and network (frozen features stay), at most "
+        "400 training images a client, few steps, one seed, the smallest and the largest K. Same as --set quick=true.",
     ),
 ]
 Strict = Annotated[
