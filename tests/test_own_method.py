@@ -107,6 +107,7 @@ def test_three_plug_ins_work_together(here: Path, chestfed: Command, monkeypatch
     monkeypatch.chdir(here)
     done = chestfed("study", *sets(SAMPLES), "--no-tracking")
     assert done.code == 0, done.err
+    assert done.out.count("Does adding hospitals help at") == 1
     (folder,) = (here / "runs").glob("synthetic-source_addition_samples-*")
     study = api.Study.load(folder)
     assert study.configuration["federated"]["algorithm"]["name"] == "fedexp:FedExP"
@@ -114,6 +115,7 @@ def test_three_plug_ins_work_together(here: Path, chestfed: Command, monkeypatch
                       "synthetic_hospitals", "--resamples", "20", "--k", "1")  # fmt: skip
     assert scored.code == 0, scored.err
     assert "small transformer" in " ".join(scored.out.split())  # lines are as wide as the terminal
+    assert "mean AUC over 5 diseases" in scored.out.splitlines()[-1]
     page = chestfed("report", study.folder)
     assert page.code == 0, page.err
     assert "small transformer" in (study.folder / "report.html").read_text(encoding="utf-8")

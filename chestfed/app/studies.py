@@ -14,9 +14,8 @@ from typing import Any, Final
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.study.show import show_finished
-from chestfed.core.console import command, plural, say, show_answer
-from chestfed.core.output import output
+from chestfed.app.commands.study.show import end_with_answer, show_finished
+from chestfed.core.console import command, plural, say
 from chestfed.learning.engines.declaration import rank
 from chestfed.learning.models import find_absent_weights
 from chestfed.studies.designs.design import Finished, Variant
@@ -60,11 +59,9 @@ class Session:
         show_finished(console, finished, verbose=self.verbose)
         is_recorded = self.tracking and records[0] in reporters and self.tracking_uri is None
         seen = f"; all studies in MLflow: {command('ui', '--out', self.out)}" if is_recorded else ""
-        say(console, f"took {time.monotonic() - started:.0f} s{seen}")
-        for record in records:
-            if record.command and record in reporters:
-                say(console, f"{record.name}: {record.command}")
-        show_answer(console, str(output().result["answer"]))
+        lines = [f"took {time.monotonic() - started:.0f} s{seen}"]
+        lines += [f"{record.name}: {record.command}" for record in records if record.command and record in reporters]
+        end_with_answer(console, finished.results, *lines)
         return finished
 
     def open_records(self) -> list[Reporter]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rich.box import Box
@@ -55,7 +55,10 @@ class WholeTable(Table):
 
 
 def _longest(column: Column) -> int:
-    """The longest part of a column that is not to be broken: a number; of words and their heading twelve letters."""
-    words = column.justify == "left"
-    parts = [len(part) for cell in (*column.cells, *([column.header] if words else [])) for part in str(cell).split()]
-    return min(_WHOLE_LETTERS, max(parts, default=1)) if words else max(parts, default=1)
+    """The longest part of a column that is not to be broken: a number, or twelve letters of a word or heading."""
+
+    def longest(cells: Iterable[object]) -> int:
+        return max((len(part) for cell in cells for part in str(cell).split()), default=1)
+
+    heading, cells = min(_WHOLE_LETTERS, longest([column.header])), longest(column.cells)
+    return max(heading, min(_WHOLE_LETTERS, cells) if column.justify == "left" else cells)

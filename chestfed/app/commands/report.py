@@ -23,7 +23,9 @@ def report(
             show_default=False,
         ),
     ],
-    out: Annotated[Path | None, options.optional(help="The page. Default: report.html in the run folder.")] = None,
+    out: Annotated[
+        Path | None, options.optional(help="The page, NAME.html, or a folder for report.html. Default: the run folder.")
+    ] = None,
     figures: Annotated[
         bool, typer.Option("--figures", help="Also write every figure as PNG and SVG to PAGE-figures/.")
     ] = False,
@@ -52,7 +54,7 @@ def report(
     from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 
     folder = run if (run / COMPARISON).is_file() else RunFolder.open(run).path
-    page = out or folder / "report.html"
+    page = out if out is not None and out.suffix in (".html", ".htm") else (out or folder) / "report.html"
     drawn = page.parent / f"{page.stem}-figures" if figures else None
     written = write_report(folder, page, drawn, pictures=pictures, interval=interval, thresholds=threshold or ())
     console = open_console()

@@ -49,7 +49,10 @@ def export(
     from chestfed.leaves.hub.layout import write_layout
 
     options.refuse_no_model(model)
-    console, written = open_console(), write_layout(model, out, k, license_, release=release)
+    console = open_console()
+    written, notes = write_layout(model, out, k, license_, release=release)
+    for note in notes:
+        say(console, note)
     say(console, f"send it with your own tool: hf upload USER/NAME {out}")
     say(console, f"opened by: {command('evaluate', out, '--site', 'SITE')}")
-    show_answer(console, f"written to {out}: {', '.join(written)}", folder=str(out), files=written)
+    show_answer(console, f"written to {out}: {', '.join(written)}", folder=str(out), files=written, notes=notes)

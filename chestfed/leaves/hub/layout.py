@@ -19,6 +19,7 @@ from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.data.images.batches import IMAGENET
+from chestfed.learning.models import find_norms
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results
@@ -31,12 +32,19 @@ from chestfed.studies.scoring.scorer import Declared
 from chestfed.studies.scoring.scorers import find_model, open_scorer
 
 CONFIG, CARD = "config.json", "README.md"
+#: What is to be known of the weights of a network with batch normalization.
+STORED: Final = (
+    "The network has batch normalization: here it is the stored statistics, averaged over the clients of the training. "
+    "Scores are those that the run has with --batch-norm stored."
+)
 #: Keys of the header of a model that say nothing of the hospitals but their images' origin.
 _KEYS: Final = ("model", "diseases", "preprocess", "output", "input")
 
 
-def write_layout(reference: str, folder: Path, k: int | None, license_: str, *, release: bool) -> list[str]:
-    """Write the three files into a new folder; returns their names.
+def write_layout(
+    reference: str, folder: Path, k: int | None, license_: str, *, release: bool
+) -> tuple[list[str], tuple[str, ...]]:
+    """Write the three files into a new folder; returns their names, and what is to be known of the weights.
 
     Raises `ConfigError` if the folder holds something, the model is no model of chestfed, or was trained on patients
     and `release` is not given.
@@ -63,11 +71,12 @@ def write_layout(reference: str, folder: Path, k: int | None, license_: str, *, 
     config |= {"problem_type": "multi_label_classification"}
     config |= {"id2label": {str(place): name for place, name in enumerate(values["diseases"])}}
     write_json(folder / CONFIG, config)
-    write_text(folder / CARD, _make_card(file, values, origin, license_))
-    return [MODEL_FILE, CONFIG, CARD]
+    notes = (STORED,) if scorer.network is not None and find_norms(scorer.network) else ()
+    write_text(folder / CARD, _make_card(file, values, origin, license_, notes))
+    return [MODEL_FILE, CONFIG, CARD], notes
 
 
-def _make_card(file: Path, values: dict[str, Any], origin: Origin, license_: str) -> str:
+def _make_card(file: Path, values: dict[str, Any], origin: Origin, license_: str, notes: tuple[str, ...]) -> str:
     size = values["preprocess"]["size"]
     diseases = [str(name) for name in values["diseases"]]
     study = file.parent.parent if (file.parent.parent / STUDY).is_file() else None
@@ -90,6 +99,7 @@ def _make_card(file: Path, values: dict[str, Any], origin: Origin, license_: str
         f"Input: float32 `[n, 3, {size}, {size}]`, normalized as ImageNet's; `config.json` says how an image becomes "
         f"this square. Output: logits `[n, {len(diseases)}]` of {', '.join(diseases)}, in this order.",
         "```\nchestfed evaluate FOLDER --site SITE --data DIR\n```",
+        *notes,
     ]
     return f"---\n{yaml.safe_dump(head, sort_keys=False, allow_unicode=True)}---\n\n" + "\n\n".join(parts) + "\n"
 

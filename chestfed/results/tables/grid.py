@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from rich.table import Table
 from rich.text import Text
@@ -43,6 +44,9 @@ class Grid:
     columns: tuple[Cell, ...]
     lines: tuple[Line, ...]
 
+
+#: Headings of columns of words.
+_OF_WORDS: Final = ("added", "algorithm, objective", "options", "chosen")
 
 #: Texts and cells of a row.
 Cells = Iterable[str | Cell]
@@ -101,7 +105,7 @@ def rich_table(grid: Grid, title: str, caption: str = "", *, dim: Sequence[str] 
     table = WholeTable(title, caption)
     for place, column in enumerate(grid.columns):
         strong = "bold" if place and column.text == "mean" else ""
-        words = place == 0 or column.text == "added"
+        words = place == 0 or column.text in _OF_WORDS
         heading = text(column if words else replace(column, text=hyphenate(column.text)))
         table.add_column(heading, justify="left" if words else "right", style=strong, overflow="fold")
     for line in grid.lines:

@@ -85,9 +85,12 @@ class Evaluation:
 
     @property
     def answer(self) -> str:
-        """The mean AUC with its interval, on what it was measured."""
-        row = self.summary.row("mean" if len(self.summary.diseases) > 1 else self.summary.diseases[0], "auc")
-        what = "mean AUC" if len(self.summary.diseases) > 1 else "AUC"
+        """The mean AUC with its interval, over how many diseases, on what it was measured."""
+        names = self.summary.diseases
+        row = self.summary.row("mean" if len(names) > 1 else names[0], "auc")
+        over = "" if len(names) == 1 or pd.isna(row["over_diseases"]) else f"{row['over_diseases']:.0f}"
+        all_ = f"{over} diseases" if over == str(len(names)) else f"{over} of {len(names)} diseases"
+        what = f"mean AUC over {all_}" if over else "AUC" if len(names) == 1 else "mean AUC"
         value = "not defined" if pd.isna(row["value"]) else f"{row['value']:.3f}"
         bounds = "" if pd.isna(row["low"]) else f" [{row['low']:.3f}, {row['high']:.3f}]"
         where = f"{self.images:,} images of {self.summary.patients:,} patients of {self.site}, {self.split} split"

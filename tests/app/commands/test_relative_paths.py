@@ -55,6 +55,10 @@ runs/synthetic-small-*: report . --out page.html
 evaluate runs/synthetic-small-* --site site_configs/st-anne_fixed.yaml --split test --resamples 10
 evaluate start.pth --model-config start.yaml --site site_configs/st-anne_fixed.yaml --split test --out start
 runs/synthetic-small-*/k3: evaluate . --k 3 --site ../../../site_configs/st-anne_fixed.yaml --split test
+export runs/synthetic-small-* --out hub
+saliency runs/synthetic-small-* --site site_configs/synthetic/vindr.yaml --data synthetic_hospitals --images 1
+site probe pipelines/small.yaml
+new pipeline mine --from digits_ih
 compare runs/synthetic-small-*/k1 runs/synthetic-small-*/k3 --out paired --resamples 10
 runs/synthetic-small-*/k1: compare --k 1 predictions.parquet . --resamples 10
 ui --out runs --port 1

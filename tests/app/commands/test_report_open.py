@@ -21,5 +21,7 @@ def test_page_is_opened_where_a_browser_is(tmp_path: Path, monkeypatch: pytest.M
     assert opened == [(tmp_path / "run" / "report.html").as_uri()]
     assert ("warning: " in called.err) is not there
     opened.clear()
-    assert call("report", "run", "--out", "other.html", folder=tmp_path).code == 0
+    for out, page in (("other.html", "other.html"), ("others", "others/report.html")):
+        assert call("report", "run", "--out", out, folder=tmp_path).code == 0
+        assert (tmp_path / page).is_file()
     assert not opened

@@ -19,7 +19,7 @@ from chestfed.studies.scoring.evaluate import evaluate_model
 from chestfed.studies.scoring.scorers import Declared, open_scorer
 from tests.cases import assert_refused
 from tests.command_line import call
-from tests.studies.scoring.test_evaluate import MACHINE, write_chestfed_model
+from tests.studies.scoring.test_evaluate import MACHINE, SMALL, write_chestfed_model
 
 
 def test_folder_scores_as_the_model_did(tiny_hospitals: Path, tmp_path: Path) -> None:
@@ -40,6 +40,14 @@ def test_folder_scores_as_the_model_did(tiny_hospitals: Path, tmp_path: Path) ->
     assert list(config["id2label"].values()) == list(scorer.diseases)
     assert config["preprocess"]["size"] == scorer.preprocess.size
     assert config["normalization"] == scorer.input.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_stored_statistics_are_told(tmp_path: Path, norm: str) -> None:
+    write_chestfed_model(tmp_path / "model.safetensors", SMALL.model_copy(update={"norm": norm}))
+    called = call("export", "model.safetensors", "--out", "hub", folder=tmp_path)
+    for text in (called.out, (tmp_path / "hub" / "README.md").read_text(encoding="utf-8")):
+        assert ("--batch-norm stored" in text) == (norm == "batch")
 
 
 def test_card_has_metadata_and_results(tiny_study: Path, tmp_path: Path) -> None:

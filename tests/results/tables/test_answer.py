@@ -17,7 +17,7 @@ from rich.console import Console
 
 import chestfed
 from chestfed.app.commands.study.show import _repeat
-from chestfed.app.commands.study.summary import render_summary
+from chestfed.app.commands.study.summary import _explain_intervals, render_summary
 from chestfed.core.provenance import Origin
 from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.joining.calibrated import compare_calibration
@@ -100,6 +100,20 @@ def test_gain_and_loss_are_named() -> None:
     )
     with_own_data = collect_view("alternatives", reference="own data alone", reference_kind="own_data")
     assert state_gains(with_own_data) == "Who gains over its own data: a gains; b loses; inconclusive at c."
+
+
+def test_comparison_says_what_its_interval_covers() -> None:
+    """Patients of the models at hand, or also training seeds and splits."""
+    row = {"view": "study", "method": "a", "k": 5, "disease": "mean"}
+    models = make_estimates([{**row, "model": name, "auc": 0.7} for name in ("a", "b")])
+    change = {**row, "model": "b", "reference": "a", "difference": 0.0, "low": -0.1, "high": 0.1}
+    for more, words in (
+        ({}, "over test patients, for these trained models."),
+        ({"of_seeds": "{}"}, "over test patients and training seeds."),
+        ({"of_seeds": "{}", "splits": 2}, "over test patients, training seeds and splits of the patients."),
+    ):
+        gains = make_differences([change | more])
+        assert _explain_intervals(Results("t", Origin.REAL, {}, models, gains)).endswith(words)
 
 
 def test_methods_are_ranked_by_mean_auc() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 from rich.console import Console
 
@@ -59,6 +60,16 @@ def test_terminal_shows_smaller_lines() -> None:
     for words in ("AUCs", "n- 4", "[0.70, 0.90]", "paper, K=1", "of [two] images", "a|b[red]"):
         assert any(words in line for line in lines), words
     assert "−" not in "".join(lines)
+
+
+def test_heading_is_whole_or_the_table_a_list() -> None:
+    """A column of short numbers is not so narrow that its heading is a column of letters."""
+    heads = [Cell(head) for head in ("method", "local_lr", "window", "steps per stage", "options", "gradients")]
+    line = Line("fedavg", (Cell("0.5"), Cell("4"), Cell("8"), Cell("objective.positive_ratio common"), Cell("8")))
+    for width in (30, 60, 80):
+        console = Console(width=width, record=True, file=io.StringIO())
+        console.print(rich_table(Grid("g", "", tuple(heads), (line,)), "settings"))
+        assert {"window", "gradients", "stage"} <= {*re.findall(r"\w+", console.export_text())}, width
 
 
 def test_markdown_has_a_line_per_row_escaped() -> None:

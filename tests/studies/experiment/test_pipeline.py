@@ -436,3 +436,9 @@ def test_endless_clients_refused() -> None:
     for clients in (0, 10**6, 10**30):
         with assert_refused(ConfigError, "invalid value", key="sites.0.clients"):
             load_pipeline(bundled("pipelines") / "chestxray8_algorithms.yaml", [f"sites.0.clients={clients}", "k=null"])
+
+
+def test_title_has_no_number_that_a_key_sets() -> None:
+    """`collection.clients` may be set on the command line, and the title stays."""
+    lines = {file.stem: re.findall("^title: .*", file.read_text(encoding="utf-8"), re.MULTILINE) for file in PIPELINES}
+    assert [name for name, title in lines.items() if re.search(r"\d+ (clients|devices|nodes)", "".join(title))] == []

@@ -21,7 +21,7 @@ from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.data.sites import SiteTable, load_site_config, open_site
-from chestfed.learning.models import build_model, network_options
+from chestfed.learning.models import ModelOptions, build_model, network_options
 from chestfed.results.evaluation.estimates import auc_per_disease
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.labeled import Scored
@@ -64,10 +64,10 @@ def read_scores(evaluation: Evaluation) -> np.ndarray:
     return evaluation.predictions[[f"score_{name}" for name in evaluation.scorer.diseases]].to_numpy()
 
 
-def write_chestfed_model(path: Path) -> nn.Module:
-    module = build_model(SMALL, 5, seed=3).eval()
+def write_chestfed_model(path: Path, options: ModelOptions = SMALL) -> nn.Module:
+    module = build_model(options, 5, seed=3).eval()
     values = {
-        "model": SMALL.model_dump(mode="json"),
+        "model": options.model_dump(mode="json"),
         "diseases": list(DISEASES),
         "preprocess": {"size": SIZE, "fit": "stretch", "levels": "window"},
         "output": "logits [n, diseases]",

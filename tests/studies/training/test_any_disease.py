@@ -16,10 +16,8 @@ from chestfed.data.sites import load_site_config
 from chestfed.leaves.federation import handshake
 from chestfed.reports.pages.page import write_report
 from chestfed.reports.tracking.store import local_store
-from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.resolved import identity
-from chestfed.studies.training.data.experiment import make_experiment
 from chestfed.studies.training.data.sites import TRAIN, open_sites
 from tests.cases import assert_refused
 from tests.command_line import call, undrawn
@@ -166,11 +164,11 @@ def test_site_new_takes_any_disease(home: Path) -> None:
 
 def test_unknown_disease_names_nearest(home: Path) -> None:
     pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid_19, odema]"]).resolve()
-    sites = open_sites(pipeline, home / "any.yaml", home / "data")
     with assert_refused(ConfigError, "disease of no site", diseases=["odema"], suggestion="edema"):
-        make_experiment(pipeline, sites, prepare_machine(pipeline.runtime))
+        open_sites(pipeline, home / "any.yaml", home / "nowhere")  # before any label file is read
+    pipeline = load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve()
     with assert_refused(ConfigError, "no disease of the study", suggestion="covid_19"):
-        open_sites(load_pipeline(home / "any.yaml", ["diseases=[covid19]"]).resolve(), home / "any.yaml", home / "data")
+        open_sites(pipeline, home / "any.yaml", home / "data", target_first=False)
 
 
 def test_disease_of_other_site_is_missing(home: Path) -> None:

@@ -20,7 +20,7 @@ from chestfed.studies.training.run import StudyResult
 
 
 def show_finished(console: Console, finished: Finished, *, verbose: bool = False) -> None:
-    """Print what the studies of a design come to; the caller prints the answer again at the end."""
+    """Print what the studies of a design come to; `end_with_answer` ends the output."""
     for part in finished.before:
         console.print(part)
     if finished.results is not None:
@@ -36,8 +36,16 @@ def show_finished(console: Console, finished: Finished, *, verbose: bool = False
 def show_finished_study(console: Console, study: StudyResult, seconds: float) -> None:
     """Print what a study found, how long it took, and the answer."""
     _show_results(console, study.results, study.folder, verbose=False)
-    say(console, f"took {seconds:.0f} s")
-    show_answer(console, str(output().result["answer"]))
+    end_with_answer(console, study.results, f"took {seconds:.0f} s")
+
+
+def end_with_answer(console: Console, results: Results | None, *lines: str) -> None:
+    """Print the last lines, then the answer unless the table of these results has begun with it; --quiet needs it."""
+    for line in lines:
+        say(console, line)
+    answer = str(output().result["answer"])
+    if output().mode == "quiet" or results is None or answer != str(answer_study(results)):
+        show_answer(console, answer)
 
 
 def _show_results(console: Console, results: Results, folder: Path, *, verbose: bool) -> None:

@@ -14,7 +14,7 @@ from chestfed.core.diseases import format_title
 from chestfed.results.tables.answer import Answer, find_gain_view, summarize_seeds
 from chestfed.results.tables.clients.gate import state_reasons
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
-from chestfed.results.tables.frames import Results, get_interval, group_rows
+from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
 from chestfed.results.tables.sentences import describe_chance, describe_quick
@@ -27,13 +27,14 @@ _INTERVAL: Final = "95% interval"
 
 
 def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
-    """All but the last line, which is the answer again; `repeat` is the command that trains the advised seeds."""
+    """Answer, table and what they mean; `repeat` is the command that trains the advised seeds."""
     mark = results.origin.mark.rstrip(": ")
     parts: list[Any] = [Text(mark)] if mark else []
     parts += [Text(text, "yellow")] if (text := describe_quick(results)) else []
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
-    texts = [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
+    texts = ["" if results.by_k else _explain_intervals(results)]
+    texts += [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
     texts += [state_reasons(results), f"{answer.advice} {repeat}".strip()]
     texts += [state_settings(results.about.get("methods", []))]
     texts += [_explain_brackets(results), _list_missing(results), results.about.get("made_unalike", "")]
@@ -137,6 +138,18 @@ def _show_change(row: DifferenceRow | None) -> tuple[str, str]:
     if row is None or row["difference"] is None:
         return "-", ""
     return _plain(signed(row["difference"])), _plain(pair(get_interval(row), 3, signed))
+
+
+def _explain_intervals(results: Results) -> str:
+    """What the intervals of a comparison are over, in the words of its rows."""
+    rows = [row for row in list_difference_rows(results.differences) if get_interval(row) is not None]
+    if not rows:
+        return ""
+    over = ["test patients" if results.about.get("has_patients", True) else "test images"]
+    over += ["training seeds"] * any(row["of_seeds"] for row in rows)
+    over += ["splits of the patients"] * any(row["splits"] for row in rows)
+    names = f"{', '.join(over[:-1])} and {over[-1]}" if over[1:] else f"{over[0]}, for these trained models"
+    return f"95% interval: of the change of the mean AUC, over {names}."
 
 
 def _explain_brackets(results: Results) -> str:

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from chestfed.core.diseases import nearest_hint
 from chestfed.core.disk import check_folder, check_room
-from chestfed.core.errors import ConfigError, Problem, nearest
+from chestfed.core.errors import ConfigError, Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.data.images.batches import Images, NoiseImages, PooledImages
@@ -45,6 +44,7 @@ from chestfed.studies.training.data.sites import (
     left_out_views,
     limit_training,
     permute_labels,
+    refuse_unlabeled,
 )
 from chestfed.studies.training.reporting import current
 
@@ -131,7 +131,7 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
     ConfigError
         If the test set is empty, or the first site, which is evaluated on, lacks labels.
     """
-    _check_provided(pipeline, sites)
+    refuse_unlabeled(pipeline.diseases, [disease for site in sites for disease in site.labeled])
     if pipeline.held_out is not None:
         return _hold_out_site(pipeline, sites, machine)
     for place, site in enumerate(sites):
@@ -192,19 +192,6 @@ def list_joins(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]
         if first < max(pipeline.k)
     }
     return joins if len(joins) > 1 and pipeline.evaluation.hospitals == "own_test" else {}
-
-
-def _check_provided(pipeline: Pipeline, sites: Sequence[StudySite]) -> None:
-    """Refuse a disease that no site provides: it is most likely misspelled."""
-    provided = list(dict.fromkeys(disease for site in sites for disease in site.labeled))
-    if lacking := [disease for disease in pipeline.diseases if disease not in provided]:
-        raise ConfigError(
-            f"no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites label "
-            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
-            kind="disease of no site",
-            diseases=lacking,
-            suggestion=nearest(lacking, provided),
-        )
 
 
 def _change_rows(site: StudySite, pipeline: Pipeline, seed: int, target: str = "") -> StudySite:
