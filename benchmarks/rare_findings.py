@@ -4,7 +4,8 @@
 
 For two collections of radiographs and five shares of positives `chestfed tune` chooses the step size of every method on
 validation patients, with equally many trials, and `chestfed study` trains the chosen ones with five splits of the
-patients and two seeds. What is finished in --out is not run again.
+patients and two seeds. Heads on frozen features are trained; and at Guangzhou small networks on pixels, as a whole, with
+three scalings of their input (`benchmarks.pixels`). What is finished in --out is not run again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ SHARES = (0.01, 0.03, 0.1, 0.3, 0.5)
 COLLECTIONS = {
     "guangzhou": (),
     "nih": ("sites.0.config=../site_configs/films/nih_five.yaml", "diseases=[pleural_effusion]"),
+    **{
+        f"guangzhou, pixels scaled by {scaling}": (
+            "preprocess.size=32",
+            f"model={{name: 'benchmarks.pixels:build_network', options: {{scaling: {scaling}}}}}",
+        )
+        for scaling in ("imagenet", "image", "pixel")
+    },
 }
 
 #: Title -> methods, the first of which the others are compared with; each is trained once.
@@ -37,6 +45,11 @@ METHODS = {
         "codasca+balanced",
     ),
     "minus cross-entropy with drift corrected": ("scaffold", "scaffold+balanced", "codasca", "codasca+balanced"),
+}
+#: The same for networks on pixels, which are trained as a whole.
+PIXEL_METHODS = {
+    "minus plain cross-entropy": ("fedavg", "weighted", "balanced", "coda_plus", "coda_plus+balanced", "pairs"),
+    "minus cross-entropy on balanced batches": ("balanced", "coda_plus", "coda_plus+balanced", "pairs"),
 }
 
 
@@ -64,9 +77,13 @@ def measure_share(chosen: argparse.Namespace, collection: str, share: float) -> 
     """Tune every method, and train the chosen settings with all splits and seeds."""
     settings = [f"sites.0.positives={share}", *COLLECTIONS[collection]]
     changes = [word for setting in settings for word in ("--set", setting)]
-    printed = run_chestfed(chosen, "tune", _PIPELINE, "--trials", str(chosen.trials), "--seeds", "1", *changes)
+    compared = PIXEL_METHODS if "pixels" in collection else METHODS
+    search = ("--trials", str(chosen.trials), "--seeds", "1", "--methods", ",".join(next(iter(compared.values()))))
+    printed = run_chestfed(chosen, "tune", _PIPELINE, *search, *changes)
     tuned = re.findall(r"chestfed study (\S+tuned\.yaml)", printed)[-1]
-    comparisons = {name: measure_splits(chosen, tuned, ("--methods", ",".join(of)), ()) for name, of in METHODS.items()}
+    comparisons = {
+        name: measure_splits(chosen, tuned, ("--methods", ",".join(of)), ()) for name, of in compared.items()
+    }
     return {"share": share, "settings": settings, "comparisons": comparisons}
 
 
