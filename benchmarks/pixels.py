@@ -1,5 +1,5 @@
-"""A small network on 16x16 gray pixels, trained as a whole, whose input is scaled in one of three ways: does the scaling
-decide whether AUC maximization pays? `benchmarks.rare_findings` compares losses with each (docs/rare_findings.md).
+"""A small network on 16x16 gray pixels, trained as a whole, with one of three scalings of its input: do they decide
+whether AUC maximization pays? `benchmarks.rare_findings` compares losses with each (docs/rare_findings.md).
 
     model: {name: "benchmarks.pixels:build_network", options: {scaling: pixel}}
 
@@ -19,7 +19,7 @@ from torch.nn import functional
 SIDE: Final = 16
 #: Mean and deviation of ImageNet's three channels, over them: what the suite has normalized gray levels with.
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: Mean over Guangzhou's 5,856 images, resized to 16x16, in percent of white: no label and no patient can be told from it.
+#: Mean over Guangzhou's 5,856 images, resized to 16x16, in percent of white.
 MEAN_IMAGE: Final = """
 25 33 36 38 42 52 61 65 65 60 51 42 38 35 31 24
 26 36 41 46 50 55 60 63 63 59 55 50 46 41 34 26
@@ -43,8 +43,8 @@ MEAN_IMAGE: Final = """
 class Pixels(nn.Module):
     """One hidden layer of rectified units: float32 `[n, 3, height, width]` to logits `[n, num_classes]`.
 
-    `scaling` is what is done to the gray levels: `imagenet` leaves them as the suite normalizes them, `image` gives each
-    image mean 0 and deviation 1, `pixel` subtracts the mean image.
+    `scaling` is what is done to the gray levels: `imagenet` leaves them as the suite normalizes them, `image` gives
+    each image mean 0 and deviation 1, `pixel` subtracts the mean image.
     """
 
     mean_image: Tensor

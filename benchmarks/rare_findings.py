@@ -4,8 +4,8 @@
 
 For two collections of radiographs and five shares of positives `chestfed tune` chooses the step size of every method on
 validation patients, with equally many trials, and `chestfed study` trains the chosen ones with five splits of the
-patients and two seeds. Heads on frozen features are trained; and at Guangzhou small networks on pixels, as a whole, with
-three scalings of their input (`benchmarks.pixels`). What is finished in --out is not run again.
+patients and two seeds. Heads on frozen features are trained, and at Guangzhou small networks on pixels, as a whole,
+with three scalings of their input (`benchmarks.pixels`). What is finished in --out is not run again.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def measure_share(chosen: argparse.Namespace, collection: str, share: float) -> 
     settings = [f"sites.0.positives={share}", *COLLECTIONS[collection]]
     changes = [word for setting in settings for word in ("--set", setting)]
     compared = PIXEL_METHODS if "pixels" in collection else METHODS
-    search = ("--trials", str(chosen.trials), "--seeds", "1", "--methods", ",".join(next(iter(compared.values()))))
+    chosen_methods = ("--methods", ",".join(next(iter(compared.values())))) if compared is PIXEL_METHODS else ()
+    search = ("--trials", str(chosen.trials), "--seeds", "1", *chosen_methods)
     printed = run_chestfed(chosen, "tune", _PIPELINE, *search, *changes)
     tuned = re.findall(r"chestfed study (\S+tuned\.yaml)", printed)[-1]
     comparisons = {
