@@ -101,10 +101,11 @@ def test_bundled_names_in_commands_exist() -> None:
     } == set()
 
 
-#: Commands that need data which cannot be shipped, a finished study, a server, the file of a plug-in, or hours.
+#: Commands that need data which cannot be shipped, a finished study, a server, the file of a plug-in, or hours; advice
+#: that goes on in words.
 ELSEWHERE = re.compile(
     r"/data/|--data (films|radiographs)|(datasets|films) get|runs/|--labels (hannover|nih_sample|train)|&|st_anne"
-    r"|my|:Fed|--size (?!large)|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
+    r"|, then |my|:Fed|--size (?!large)|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
 )
 
 
