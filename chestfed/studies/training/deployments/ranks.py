@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from torch import Tensor
 
-from chestfed.core.errors import ChestfedWarning, TrainingError
+from chestfed.core.errors import ChestfedError, ChestfedWarning, TrainingError
 from chestfed.core.processes.stopping import ignore_signals
 from chestfed.learning.engines.declaration import leave_reason, rank
 from chestfed.learning.engines.fleet import Fleet
@@ -62,7 +62,7 @@ class Ranks(Deployment):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         link = self.link
         if error is not None:
-            leave_reason(str(error))
+            leave_reason(str(error) if isinstance(error, ChestfedError) else type(error).__name__)
             link.fail(error)
         if self.leads:
             if error is None:
