@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from chestfed.results.tables.columns import CENTRALIZED, COMMON, OWN_DATA
 from chestfed.studies.experiment.alternatives import centralized_settings
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.ranges import Space, find_scaled_keys
+from chestfed.studies.experiment.ranges import Space, find_scaled_keys, select_ranges
 from chestfed.studies.experiment.stage_2 import Federated
 from chestfed.studies.training.alternatives import isolate
 from chestfed.studies.training.assemble import form_federation
@@ -51,6 +52,15 @@ class Subject:
             return isolate(replace(data, pipeline=pipeline), client, test, settings)
         pipeline = pipeline.model_copy(update={"federated": settings, "k": [self.k], "alternatives": None})
         return replace(data, pipeline=pipeline, test=_select_validation(data, self.k))
+
+    def list_ranges(
+        self, data: Experiment, pipeline: Pipeline, chosen: Mapping[str, list[Any] | None]
+    ) -> dict[str, Space]:
+        """The ranges as they are tried, from the labels of its clients alone; `chosen` are those of the pipeline."""
+        settings = self.settings(pipeline)
+        clients = [client for client in data.clients if client.name == self.site or self.kind != OWN_DATA]
+        pipeline = pipeline.model_copy(update={"federated": settings})
+        return self.scale(select_ranges(settings, chosen), replace(data, clients=tuple(clients), pipeline=pipeline))
 
     def scale(self, spaces: dict[str, Space], experiment: Experiment) -> dict[str, Space]:
         """The ranges to search: those of step sizes divided by the size of the loss' gradients."""

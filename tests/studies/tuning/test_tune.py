@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -378,6 +379,16 @@ def test_windows_are_tuned_one_by_one(home: Path) -> None:
     assert plan.code == 0, plan.err
     for name in ("fedprox:I=2", "fedprox:I=4", "scaffold:I=2", "scaffold:I=4"):
         assert name in plan.out
+
+
+def test_dry_run_shows_ranges_as_tried(home: Path) -> None:
+    """The gradients of the AUC loss carry p(1-p): its step sizes are about ten times as large."""
+    plan = call("tune", "digits.yaml", "--methods", "fedprox,codasca", "--trials", "2", "--seeds", "1", "--dry-run",
+                folder=home)  # fmt: skip
+    assert plan.code == 0, plan.err
+    shown = dict(re.findall(r"(fedprox|codasca) +local_lr +([0-9.]+) to", plan.out))
+    assert float(shown["fedprox"]) == 0.01
+    assert 0.05 < float(shown["codasca"]) < 0.2
 
 
 @pytest.mark.slow

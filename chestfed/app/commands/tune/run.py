@@ -20,11 +20,11 @@ from chestfed.studies.designs.design import Finished
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.providers import provide, provide_labels
-from chestfed.studies.experiment.ranges import Grid, select_ranges
+from chestfed.studies.experiment.ranges import Grid
 from chestfed.studies.running import Studies, check, check_skipping
 from chestfed.studies.training.costs import estimated, time_steps
 from chestfed.studies.training.data.collection import load_collection
-from chestfed.studies.training.data.experiment import Experiment, load_images, make_selection
+from chestfed.studies.training.data.experiment import Experiment, load_images, make_selection, with_label_clients
 from chestfed.studies.training.data.sites import open_sites, with_validation
 from chestfed.studies.training.plan import StudyPlan, plan_study
 from chestfed.studies.training.reporting import Reporters, use
@@ -101,10 +101,10 @@ def show_plan(console: Console, tuning: Tuning) -> None:
 def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
     pipeline, subjects = tuning.pipeline, list_subjects(tuning.pipeline, source.sites, every_k=tuning.every_k)
     rows, seconds, total, plans = [], 0.0, 0, dict[str, StudyPlan]()
-    further = FINALISTS * tuning.confirm
+    further, labeled = FINALISTS * tuning.confirm, with_label_clients(source)
     for subject in subjects:
         resolved = pipeline.resolve(subject.method)
-        ranges = select_ranges(subject.settings(resolved), pipeline.search)
+        ranges = subject.list_ranges(labeled, resolved, pipeline.search)
         for key, values in ranges.items():
             scale = "grid" if isinstance(values, Grid) else "log" if values.log else "linear"
             rows.append([subject.name, key, values.description, scale])

@@ -49,10 +49,10 @@ STATISTICS_BATCH = 32
 
 
 class NoImages:
-    """The images of a data set that has none."""
+    """The images of a data set that has none, or of so many rows whose images are not read."""
 
-    records = np.zeros(0, np.int64)
-    digests = np.zeros(0, "V16")
+    def __init__(self, rows: int = 0) -> None:
+        self.records, self.digests = np.zeros(rows, np.int64), np.zeros(rows, "V16")
 
     def read(self, rows: Rows) -> np.ndarray:
         """Always refused."""

@@ -29,7 +29,7 @@ from chestfed.results.evaluation.protocols import list_views
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.quick import IMAGES as QUICK_IMAGES
-from chestfed.studies.training.data.clients import ClientData, TestSet, make_test_set, pool_tests
+from chestfed.studies.training.data.clients import ClientData, NoImages, TestSet, make_test_set, pool_tests
 from chestfed.studies.training.data.features import open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
 from chestfed.studies.training.data.prevalence import thin_positives
@@ -178,6 +178,16 @@ def make_selection(
         role[of_others], reason[of_others] = VALID, ""
         selection.append(used.with_columns(role=role, reason=reason))
     return replace(experiment, sites=tuple(selection), joins={})
+
+
+def with_label_clients(experiment: Experiment) -> Experiment:
+    """The experiment whose clients have labels and no images, where they are not loaded; for counts and shares."""
+    parts = [(name, site.select(TRAIN, name)) for site in experiment.sites for name in site.clients]
+    clients = [
+        ClientData(name, NoImages(len(part.frame)), part.labels(), part.frame["repeats"].to_numpy(), part.origin)
+        for name, part in parts
+    ]
+    return replace(experiment, clients=experiment.clients or tuple(clients))
 
 
 def list_joins(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]:
