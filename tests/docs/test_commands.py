@@ -105,7 +105,8 @@ def test_bundled_names_in_commands_exist() -> None:
 #: that goes on in words.
 ELSEWHERE = re.compile(
     r"/data/|--data (films|radiographs)|(datasets|films) get|runs/|--labels (hannover|nih_sample|train)|&|st_anne"
-    r"|, then |my|:Fed|--size (?!large)|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
+    r"|, then |my|:Fed"
+    r"|--size (?!large)|^chestfed (federation|key|ui|report|submit|leaderboard|compare|evaluate|tune|samples$)"
 )
 
 
