@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
@@ -30,27 +31,27 @@ def import_tool(module: str, record: str, title: str) -> Any:
         raise ConfigError(text, kind="not installed", extra=record) from None
 
 
-class ScalarRecord(Reporter):
+class ScalarRecord(Reporter, ABC):
     """Records studies one after the other; a subclass says how a run begins, what a scalar is, and how it ends.
 
     `begin` is called with an identifier that is the same when a study resumes, a name, tags and parameters.
     """
 
+    @abstractmethod
     def begin(self, run: str, name: str, tags: Mapping[str, str], parameters: Mapping[str, Any]) -> None:
         """Begin a run, or go on with it."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log scalars of a step, which are finite."""
-        raise NotImplementedError
 
+    @abstractmethod
     def describe(self, text: str) -> None:
         """Describe the run that has begun, in a sentence or two."""
-        raise NotImplementedError
 
+    @abstractmethod
     def end(self, *, failed: bool = False) -> None:
         """End the run."""
-        raise NotImplementedError
 
     def study_started(self, study: StudyRun) -> None:
         """Begin the run of a study."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -81,7 +82,7 @@ class Finished:
     summary: Summary | None = None  #: for reporters; a single study has told its own
 
 
-class Design:
+class Design(ABC):
     """The studies of one pipeline, whose file is `path`, and what they come to."""
 
     #: Which study's plan stands for all in a dry run; empty: each has its own.
@@ -95,13 +96,13 @@ class Design:
         """The pipeline of the first method, with all sites that are opened, the target first."""
         return self.file.resolve()
 
-    @cached_property
+    @property
+    @abstractmethod
     def variants(self) -> list[Variant]:
         """All studies in the order in which they run.
 
         Raises `ConfigError` if one of them cannot run.
         """
-        raise NotImplementedError
 
     def list_planned(self) -> list[Variant]:
         """The studies whose plan a dry run shows."""
@@ -113,9 +114,9 @@ class Design:
 
         return render(plans[0], machine)
 
+    @abstractmethod
     def finish(self, done: Sequence[Done], out: Path) -> Finished:
         """Collect the studies, write the design's tables into a folder below `out`, and answer."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

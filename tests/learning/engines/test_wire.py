@@ -18,7 +18,7 @@ from chestfed.learning.algorithms.codasca_minimal import CodascaMinimal
 from chestfed.learning.algorithms.variables import Point, byte_count, named_tensors
 from chestfed.learning.engines.fleet import LocalFleet
 from chestfed.learning.engines.host import Host
-from chestfed.learning.engines.messages.requests import Start, Work, Worked
+from chestfed.learning.engines.messages.requests import Done, OwnRequest, Start, Work, Worked
 from chestfed.learning.engines.messages.shapes import Shapes, make_blank
 from chestfed.learning.engines.messages.wire import LARGEST_HEADER, Packed, WireError, count_bytes, pack, peek, unpack
 from chestfed.learning.exchange.exchange import PLAIN, Exchange
@@ -196,3 +196,11 @@ def test_rule_that_reads_values_is_refused() -> None:
 
     with assert_refused(ConfigError, "shapes depend on values"):
         Shapes(Clipped(2, 0.1, 0.1), 6, 2, 3).reply(Work(0, None, torch.zeros(3)))
+
+
+def test_incomplete_request_names_what_lacks() -> None:
+    class Incomplete(OwnRequest[Done]):
+        pass
+
+    with pytest.raises(TypeError, match=r"Incomplete.*answer.*blank"):
+        Incomplete()  # type: ignore[abstract]

@@ -23,6 +23,15 @@ WORDS = ("study", "digits_ih", "--quick", "--methods", "codasca", "--no-tracking
 WINDOW = ("--set", "federated.window=2")
 
 
+def test_incomplete_record_names_what_lacks() -> None:
+    class Incomplete(ScalarRecord):
+        def describe(self, text: str) -> None:
+            pass
+
+    with pytest.raises(TypeError, match=r"Incomplete.*begin.*end.*log"):
+        Incomplete()  # type: ignore[abstract]
+
+
 class Kept(ScalarRecord):
     """Keeps what it is given."""
 

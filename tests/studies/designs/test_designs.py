@@ -34,6 +34,14 @@ class Decays(Options):
     values: list[float]
 
 
+def test_incomplete_design_names_what_lacks() -> None:
+    class Incomplete(Design):
+        pass
+
+    with pytest.raises(TypeError, match=r"Incomplete.*finish.*variants"):
+        Incomplete(None, Path())  # type: ignore[abstract,arg-type]
+
+
 class DecaysDesign(Design):
     @cached_property
     def variants(self) -> list[Variant]:

@@ -8,6 +8,7 @@ repeated, or whose answer was lost or discarded, changes nothing.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import Field, dataclass
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -29,14 +30,15 @@ class Request(Generic[Answer]):
     trains: ClassVar[bool] = False  #: whether it is local work of a round, of which a plan has so many
 
 
-class OwnRequest(Request[Answer]):
+class OwnRequest(Request[Answer], ABC):
     """A request of a layout without a server; it says how it is answered, and what it and its answer look like."""
 
+    @abstractmethod
     def answer(self, host: Any) -> Answer:
         """Carry it out at a `Host`."""
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def blank(cls, shapes: Any, plain: Mapping[str, object], sender: str) -> OwnRequest[Answer]:
         """The request without content at a client of these `Shapes`, given the plain fields that came with it.
 
@@ -45,11 +47,10 @@ class OwnRequest(Request[Answer]):
         WireError
             If the plain fields are not what this client can be asked.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def blank_answer(self, shapes: Any) -> Answer:
         """Answer to it, without content."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
