@@ -5,14 +5,18 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 from pydantic import ValidationError
 
+from chestfed.core.config.mistakes import describe_value
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins import Catalogue, Declaration, Options
+
+#: In place of pydantic's words.
+_WORDS: Final = {"extra_forbidden": "is not an option", "missing": "has no default: give it"}
 
 Part = TypeVar("Part", bound=Declaration)
 Test = TypeVar("Test", bound=Callable[[Any], str | None])
@@ -32,8 +36,11 @@ def find_declaration(catalogue: Catalogue[Part], part: Part | str, options: Mapp
     try:
         return spec, spec.options.model_validate({"name": name, **options})
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
         known = ", ".join(key for key in spec.options.model_fields if key != "name") or "none"
+        problems = (
+            f"{'.'.join(map(str, detail['loc']))} {_WORDS.get(detail['type']) or describe_value(detail)}"
+            for detail in error.errors()
+        )
         raise ConfigError(
             f"options of {catalogue.kind} '{name}': {'; '.join(problems)}. It has: {known}",
             kind="invalid options",

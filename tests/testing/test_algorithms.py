@@ -287,8 +287,10 @@ class Ascent(CrossEntropy):
 
 
 def test_unknown_option_lists_the_known() -> None:
-    with assert_refused(ConfigError, "invalid options", part="fedprox"):
-        check_algorithm("fedprox", porx=1)
+    with assert_refused(ConfigError, "invalid options", part="fedprox") as caught:
+        check_algorithm("fedprox", porx=1, prox="big")
+    assert "porx is not an option" in str(caught.value)
+    assert "prox should be a number, found 'big'" in str(caught.value)
 
 
 def test_what_an_objective_breaks_is_named() -> None:

@@ -144,6 +144,16 @@ class Commands(TyperGroup):
             say(open_console(stderr=True), "interrupted. Finished work is kept; run the same command again to resume")
             raise typer.Exit(stop.exit_code if isinstance(stop, Stopped) else 130) from None
 
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as error:
+            message = str(getattr(error, "message", ""))
+            if message and "Did you mean" not in message:
+                words = f"{ctx.info_name} has: {', '.join(self.list_commands(ctx))}."
+                error.message = f"{message} {words}"  # type: ignore[attr-defined]
+            raise
+
 
 class Lists(Commands):
     """A group that lists what there is when called without a command."""
@@ -189,7 +199,7 @@ class Root(Commands):
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
         try:
-            return super().resolve_command(ctx, args)
+            return TyperGroup.resolve_command(self, ctx, args)
         except Exception as error:
             word, message = args[0], str(getattr(error, "message", ""))
             if message and "Did you mean" not in message:

@@ -282,7 +282,9 @@ def _read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file in UTF-8: give a YAML file", kind="not text") from None
+    except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 

@@ -45,6 +45,14 @@ def refuse(document: Document, model: type[BaseModel], error: ValidationError) -
     return ConfigError(text, kind=first.kind, key=first.key, place=first.place, suggestion=first.suggestion)
 
 
+def describe_value(detail: ErrorDetails) -> str:
+    """What a value should be, and what it is: `should be a number, found 'x'`."""
+    value: object = detail.get("input")
+    shown = "" if isinstance(value, dict | list) else f", found {value!r}"
+    words = _WORDS.get(detail["type"], "").format(**detail.get("ctx", {}))
+    return f"should {words or detail['msg'].partition(' should ')[2] or 'be ' + detail['msg']}{shown}"
+
+
 class _Mistake:
     """One mistake: `text` is its line of the message."""
 
@@ -68,12 +76,9 @@ class _Mistake:
             text = f"'{dotted}': {text}" if dotted else text
         else:  # of pydantic itself: `Input should be ...`, `String should match ...`
             value: object = detail.get("input")
-            shown = "" if isinstance(value, dict | list) else f", found {value!r}"
-            about: dict[str, object] = detail.get("ctx", {})
-            words = _WORDS.get(detail["type"], "").format(**about) or text.partition(" should ")[2] or f"be {text}"
             if detail["type"] == "literal_error" and isinstance(value, str):
-                self.suggestion = nearest(value, re.findall(r"'([^']*)'", str(about["expected"])))
-            text = f"'{dotted}' should {words}{shown}{self._advise(document, model, detail)}"
+                self.suggestion = nearest(value, re.findall(r"'([^']*)'", str(detail["ctx"]["expected"])))
+            text = f"'{dotted}' {describe_value(detail)}{self._advise(document, model, detail)}"
         self.text = f"{self.place}: {text}"
 
     def _advise(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> str:

@@ -81,6 +81,7 @@ ERRORS: list[Mistake] = [
 ]
 #: Words of the command of an error, and a word of what its message says is wrong or to do.
 FILES_AND_VALUES: list[tuple[str, str]] = [
+    ("study binary.yaml", "not a text file"),
     ("evaluate broken.pth --site synthetic/vindr --data data", "broken.pth"),
     ("site check broken.yaml --data data", "broken.yaml"),
     ("study --cluster missing.yaml", "missing.yaml"),
@@ -96,6 +97,7 @@ FILES_AND_VALUES: list[tuple[str, str]] = [
 USAGE: list[tuple[str, str]] = [
     ("stduy", "study"),
     ("train", "study"),
+    ("new algorithm mine", "new has: pipeline"),
     ("list", "runs"),
     ("good", "report"),
     ("site chek chexpert", "check"),
@@ -135,6 +137,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty.yaml").write_text("", encoding="utf-8")
     (folder / "broken.yaml").write_text("site: [", encoding="utf-8")
     (folder / "broken.pth").write_bytes(b"no model")
+    (folder / "binary.yaml").write_bytes(bytes(range(256)))
     (folder / "model.pth").write_bytes(b"no model")
     (folder / "data").mkdir()
     runs = [{"folder": name} for name in ("same1", "same2")]

@@ -54,8 +54,10 @@ def ui(
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", local_store(out)]
     command += ["--default-artifact-root", artifacts, "--host", _HOST, "--port", str(port)]
     command += ["--workers", "1"]  # one reader: more processes would only start later and take more memory
+    command += ["--uvicorn-opts", "--log-level warning"]  # not a line per request
     # Runners of MLflow's own jobs, which evaluate language models, would be several more processes.
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    quiet |= {"MLFLOW_LOGGING_LEVEL": "WARNING", "PYTHONWARNINGS": "ignore"}
 
     def show_when_ready(server: subprocess.Popen[bytes]) -> None:
         if _wait_for_answer(port, server):
