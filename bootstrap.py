@@ -17,6 +17,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
@@ -71,6 +72,7 @@ def install(name: str) -> None:
         return
     print("Installing chestfed and its dependencies (2 GB, 6 GB with PyTorch's CUDA build; only once)", flush=True)
     install_locked(name)
+    print("PyTorch (the larger download) and chestfed", flush=True)
     # PyTorch, which the lock leaves to the machine (CPU or CUDA build), and the package itself.
     target = f"{ROOT}[{EXTRAS[name]}]" if EXTRAS[name] else str(ROOT)
     pip_install("--no-build-isolation", "--constraint", LOCKS / "torch.txt", "--editable", target)
@@ -87,6 +89,7 @@ def install_locked(name: str) -> None:
         print(f"{VENV} is not an environment of Python 3.11 or newer with pip.")
         print("Delete it, or set CHESTFED_VENV to another folder, and rerun.")
         raise SystemExit(1)
+    print(f"Packages of requirements/{name}.txt", flush=True)
     pip_install("--no-deps", "--require-hashes", "--only-binary", ":all:", "--requirement", LOCKS / f"{name}.txt")
 
 
@@ -99,9 +102,11 @@ def python_runs(code: str) -> bool:
 
 
 def pip_install(*arguments: object) -> None:
-    """Run `pip install` in the virtual environment."""
-    quiet = [] if sys.stdout.isatty() else ["--quiet"]  # somebody who waits sees what is downloaded
+    """Run `pip install` in the virtual environment, and say how long it took."""
+    quiet = [] if sys.stdout.isatty() else ["-qq"]  # somebody who waits sees what is downloaded; errors are never quiet
+    started = time.monotonic()
     run([PYTHON, "-m", "pip", "--disable-pip-version-check", "install", *quiet, *arguments])
+    print(f"  installed in {time.monotonic() - started:.0f} s", flush=True)
 
 
 def lock(options: list) -> int:

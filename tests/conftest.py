@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from tests.command_line import Called, call
 
 #: Before numpy and torch are imported: two workers on two cores compute with one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", "")])  # printed commands
 os.environ.pop("COLUMNS", None)  # xdist gives its workers 80; tables are as wide as they need
 gc.disable()  # until all is imported
 

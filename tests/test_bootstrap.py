@@ -174,3 +174,10 @@ def test_any_failing_check_fails_the_whole(
         output = capfd.readouterr().out
         for part in ("ruff check . ran", "ruff format --check . ran", "-m mypy ran", "loadfile -k x ran"):
             assert part in output
+
+
+def test_every_install_step_has_a_line(bootstrap: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    bootstrap.install("core")
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "requirements/core.txt" in line or line.startswith("PyTorch")] == lines[2:5:2]
+    assert all(" -qq " in command for command in bootstrap.ran[1:])  # warnings of pip are not shown

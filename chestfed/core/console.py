@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
+import sysconfig
 import tempfile
 import threading
 from functools import cache
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chestfed.core.output import add_result, output
@@ -97,7 +100,15 @@ def say(console: Console, text: str, style: str | None = None) -> None:
 def command(*words: object) -> str:
     """A command of chestfed to copy: paths with spaces are quoted, for cmd or for a POSIX shell."""
     join = subprocess.list2cmdline if os.name == "nt" else shlex.join
-    return join(["chestfed", *map(str, words)])
+    return join([name_program(), *map(str, words)])
+
+
+def name_program() -> str:
+    """`chestfed`, or, where that is not on the PATH, the path of the script beside this Python."""
+    script = Path(sysconfig.get_path("scripts"), "chestfed.exe" if os.name == "nt" else "chestfed")
+    if shutil.which("chestfed") or not script.is_file():
+        return "chestfed"
+    return str(script.relative_to(Path.cwd()) if script.is_relative_to(Path.cwd()) else script)
 
 
 def text_table(

@@ -10,7 +10,7 @@ from typing import Any, Self
 class Origin(StrEnum):
     """The origin; its value stands in the column `data` of tables and in tags.
 
-    Phantoms among the hospitals make every number meaningless for patients; one real hospital makes every file one
+    Synthetic hospitals among others make every number meaningless for patients; one real hospital makes every file one
     that is about patients. Where both are true, both must be stated.
     """
 
@@ -31,19 +31,19 @@ class Origin(StrEnum):
     REAL = "real", "real images"
     SYNTHETIC = (
         "synthetic",
-        "SYNTHETIC hospitals: phantoms, no patients, no clinical meaning",
+        "SYNTHETIC hospitals: no patients, no clinical meaning",
         "SYNTHETIC",
-        "SYNTHETIC hospitals (phantoms, no patients, no clinical meaning): ",
-        "Synthetic phantoms. ",
-        "SYNTHETIC hospitals: phantoms drawn by a program. No patients, no clinical meaning.",
+        "SYNTHETIC hospitals (no patients, no clinical meaning): ",
+        "Synthetic radiographs. ",
+        "SYNTHETIC hospitals: radiographs drawn by a program. No patients, no clinical meaning.",
     )
     MIXED = (
         "mixed",
-        "PARTLY SYNTHETIC: phantoms among hospitals with real patients, no clinical meaning",
+        "PARTLY SYNTHETIC: synthetic hospitals among hospitals with real patients, no clinical meaning",
         "PARTLY SYNTHETIC",
-        "PARTLY SYNTHETIC (phantoms among real hospitals, no clinical meaning): ",
+        "PARTLY SYNTHETIC (synthetic among real hospitals, no clinical meaning): ",
         "Partly synthetic. ",
-        "PARTLY SYNTHETIC: some hospitals are phantoms drawn by a program, others have real patients. No clinical "
+        "PARTLY SYNTHETIC: some hospitals are drawn by a program, others have real patients. No clinical "
         "meaning; protect it like other patient data.",
     )
 
@@ -73,7 +73,7 @@ class Origin(StrEnum):
 
     @property
     def any_synthetic(self) -> bool:
-        """Whether phantoms are among the images."""
+        """Whether synthetic images are among them."""
         return self is not Origin.REAL
 
     @property

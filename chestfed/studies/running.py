@@ -245,9 +245,10 @@ def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> l
     splits = open_splits(studies.pipeline, studies.file, root, (variant.pipeline.split for variant in variants))
     sites = next(iter(splits.values()))
     real = [site.name for site in sites if not site.table.synthetic]
-    if real and len(real) < len(sites):  # the results are data of patients, though they mean nothing
+    drawn = [site.name for site in sites if site.table.synthetic]
+    if real and drawn:  # the results are data of patients, though they mean nothing
         warn(
-            f"note: {', '.join(real)} is not synthetic, other sites are: the results say PARTLY SYNTHETIC. The "
+            f"note: {', '.join(real)} is not synthetic, {', '.join(drawn)} is: the results say PARTLY SYNTHETIC. The "
             "models were trained on real patients: protect them like other patient data."
         )
     made: dict[str, Experiment] = {}

@@ -12,7 +12,7 @@ from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from chestfed.core.console import command, open_console, say, text_table
+from chestfed.core.console import command, name_program, open_console, say, text_table
 
 
 def test_unwritable_sign_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,3 +38,14 @@ def test_nothing_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -
 def test_command_quotes_for_the_shell() -> None:
     assert command("report", Path("runs/a")) == "chestfed report runs/a"
     assert shlex.split(command("ui", "--out", Path("my röns"))) == ["chestfed", "ui", "--out", "my röns"]
+
+
+def test_program_off_the_path_has_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr("sysconfig.get_path", lambda name: str(tmp_path / ".venv" / "bin"))
+    assert name_program() == "chestfed"  # there is none: run as `python -m chestfed`
+    script = Path(".venv/bin", "chestfed.exe" if sys.platform == "win32" else "chestfed")
+    script.parent.mkdir(parents=True)
+    script.touch()
+    assert command("runs") == f"{script} runs"

@@ -171,4 +171,5 @@ def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> N
     more = "" if done.decisions is None else "confusion.csv, decision_curve.csv, "
     files = f"evaluation.json, metrics.csv, subgroups.csv, reliability.csv, {more}predictions.parquet, methods.md"
     say(console, f"written to {folder}: {files}\ntook {seconds:.0f} s")
+    say(console, "an evaluation has no page: metrics.csv has every number, methods.md the statistics for a paper")
     show_answer(console, done.answer, folder=str(folder), **done.numbers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,10 +24,19 @@ if TYPE_CHECKING:
 
 
 def _find_paths(given: list[Path]) -> list[Path]:
-    """A pipeline by name or file; else run folders, for one of several seeds those beside it."""
+    """A pipeline by name or file; else run folders, for one of several seeds those beside it.
+
+    Raises `ConfigError` if a name is that of a YAML here and of a run.
+    """
     if len(given) == 1 and str(given[0]) in list_pipelines():
         return given
     paths = [run_path(path) for path in given]
+    file = Path(f"{given[0]}.yaml")
+    if len(given) == 1 and file.is_file():
+        if paths[0].is_dir():
+            text = f"{given[0]} is the pipeline {file} and the run {paths[0]}: give the path of the one that is meant"
+            raise ConfigError(text, kind="several", place=str(given[0]))
+        return [file]
     if len(paths) == 1 and (paths[0] / "comparison.json").is_file():
         from chestfed.results.tables.collect import list_run_folders, read_comparison
 
@@ -87,10 +98,10 @@ def power(
     from chestfed.results.evaluation.training_seeds import POWER
 
     console, numbers = open_console(), _read_numbers(seeds)
-    if all((path / "study.json").is_file() for path in study):
-        assumptions, planned = _learn(study, k)
+    if is_pilot := all((path / "study.json").is_file() for path in study):
+        assumptions, planned, patients = _learn(study, k)
     elif len(study) == 1:
-        counts, planned = _count_patients(study[0], data)
+        counts, planned, patients = _count_patients(study[0], data)
         from chestfed.results.evaluation.joining.planning import assume
 
         with _refuse_without_plan(planned):
@@ -103,9 +114,14 @@ def power(
     needed = find_seeds(assumptions, difference, comparisons=comparisons)
     enough = "no number of seeds" if needed is None else plural(needed, "seed")
     say(console, f"With this test set: {enough}, for {POWER:.0%} power.")
+    if not is_pilot:
+        text = "A finished study measures the variance over its test patients, so the numbers that it advises differ."
+        say(console, text)
     for count in numbers:
         times = find_times(assumptions, difference, count, comparisons)
-        text = "no number of patients shows it" if times is None else f"{times:.3g} times these test patients"
+        text = "no number of patients shows it"
+        if times is not None:
+            text = f"{math.ceil(times * patients):,} test patients, {times:.3g} times the {patients:,} of this test set"
         say(console, f"With {plural(count, 'seed')}: {text}.")
     needed_text = "no number of seeds shows" if needed is None else f"{plural(needed, 'seed')} show"
     result = {"seeds_needed": needed, "difference": difference, "rows": table.to_dict("records")}
@@ -128,9 +144,13 @@ def _read_numbers(text: str) -> list[int]:
     return sorted({int(word) for word in words})
 
 
-def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
-    """The assumptions of a pilot: its largest K, or `k`, against its smallest."""
+def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str, int]:
+    """The assumptions of a pilot, its largest K, or `k`, against its smallest; what it is; and its test patients.
+
+    They are those of the study's own answer: over the diseases that count in its mean.
+    """
     from chestfed.results.evaluation.joining.planning import learn
+    from chestfed.results.evaluation.labeled import NO_DISEASE_COUNTS, find_counted
     from chestfed.results.evaluation.training_seeds import seeds_test
     from chestfed.results.tables.predictions import group_seeds, load_predictions
     from chestfed.results.tables.run_folder import RunFolder
@@ -150,13 +170,22 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str]:
     if len(reference.frames) < 2:
         text = "a pilot needs two or more training seeds: run `chestfed study` with --seeds 3, or plan with a pipeline"
         raise ConfigError(text, kind="one seed")
-    runs_a, runs_b = ([run.scores for run in learned.scored(reference.diseases)] for learned in models)
     scored = reference.scored(reference.diseases)[0]
+    counted = find_counted(scored.labels, scored.patients)
+    diseases = tuple(compress(reference.diseases, counted))
+    if not diseases:
+        raise ConfigError(f"of the pilot's test patients {NO_DISEASE_COUNTS}", kind="no plan")
+    scored = reference.scored(diseases)[0]
+    runs_a, runs_b = ([run.scores for run in model.scored(diseases)] for model in models)
     test = seeds_test(runs_a, runs_b, scored.labels, scored.patients, scored.hospitals)
     frame = reference.frames[0]
     planned = f"{model.name} minus {reference.name}: {test.difference:+.3f}; {_describe(frame)}"
     with _refuse_without_plan(planned):
-        return learn(test, _count(frame, "patient", {d: f"label_{d}" for d in reference.diseases})), planned
+        return (
+            learn(test, _count(frame, "patient", {d: f"label_{d}" for d in diseases})),
+            planned,
+            frame["patient"].nunique(),
+        )
 
 
 @contextmanager
@@ -171,8 +200,8 @@ def _describe(frame: pd.DataFrame) -> str:
     return f"{plural(len(frame), 'test image')} of {plural(frame['patient'].nunique(), 'patient')}"
 
 
-def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str]:
-    """Count the target's test patients with positive and with negative images of each disease."""
+def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]], str, int]:
+    """Count the target's test patients with positive and with negative images of each disease, and all of them."""
     from chestfed.core.bundled import pipeline_file
     from chestfed.studies.experiment.loading import load_pipeline
     from chestfed.studies.experiment.providers import provide_labels
@@ -187,10 +216,7 @@ def _count_patients(path: Path, data: Path | None) -> tuple[list[tuple[int, int]
     frame = target.frame[["patient"]].reset_index(drop=True)
     labels = dict(zip(target.diseases, target.labels().T, strict=True))
     counts = _count(frame.assign(**labels), "patient", {name: name for name in labels})
-    return (
-        counts,
-        f"{target.name}: {plural(len(frame), 'test image')} of {plural(frame['patient'].nunique(), 'patient')}",
-    )
+    return counts, f"{target.name}: {_describe(frame)}", frame["patient"].nunique()
 
 
 def _count(frame: pd.DataFrame, patient: str, columns: dict[str, str]) -> list[tuple[int, int]]:

@@ -178,8 +178,8 @@ def _make_table(raw: pd.DataFrame, source: Source, config: SiteConfig) -> SiteTa
     synthetic = config.synthetic or phantoms
     if not phantoms and (config.synthetic or find_marker(source.folder)):
         source.remarks.append(
-            f"these are not the files of bundled phantoms ({MARKER} has no or another digest): names of patients and "
-            "images are made with the secret key"
+            f"these are not the files of a bundled synthetic hospital ({MARKER} has no or another digest): names of "
+            "patients and images are made with the secret key"
         )
     return SiteTable(
         config.site,

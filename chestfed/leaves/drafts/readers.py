@@ -201,7 +201,7 @@ def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> N
                 text += "; which column names who labeled the row?"
             else:
                 groups = frame.loc[again.index].groupby(again)
-                differ = [repr(name) for name in frame if (groups[name].nunique(dropna=False) > 1).any()]
+                differ = [repr(name) for name in proposal.headers if (groups[name].nunique(dropna=False) > 1).any()]
                 text += f" and differ in {', '.join(differ)}: correct the table, or leave them out"
                 choices.append(_DROP)
             if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):

@@ -83,7 +83,8 @@ class Leaves(StrictModel):
         None,
         description="what leaves of test images. scores: scores and labels, under keyed names, from which curves and "
         "differences are computed; aucs: AUCs with their intervals, computed at the hospital, and counts; nothing: it "
-        "is not scored, and takes no part as the target; null: scores of bundled phantoms, aucs of any other site",
+        "is not scored, and takes no part as the target; null: scores of bundled synthetic hospitals, aucs of any "
+        "other site",
     )
     smallest_count: int = Field(
         0,

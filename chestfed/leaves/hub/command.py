@@ -25,7 +25,7 @@ Release = Annotated[
     typer.Option(
         "--release",
         help="The hospitals have agreed that a model that was trained on their patients is given away. Needed for "
-        "every model that is not of phantoms alone.",
+        "every model that is not of synthetic hospitals alone.",
     ),
 ]
 

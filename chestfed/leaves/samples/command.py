@@ -59,7 +59,7 @@ def samples(
     for summary in summaries:
         say(console, str(summary))
     images = {summary.folder.name: summary.images for summary in summaries}
-    show_answer(console, f"SYNTHETIC phantoms, no patients: {sum(images.values())} images in {out}", images=images)
+    show_answer(console, f"SYNTHETIC radiographs, no patients: {sum(images.values())} images in {out}", images=images)
 
 
 def _write_extra(console: Console, out: Path, extra: str, seed: int, size: str) -> None:
@@ -73,6 +73,6 @@ def _write_extra(console: Console, out: Path, extra: str, seed: int, size: str) 
     with Bars(console) as bars:
         written = write_extra(out, name, shape, seed=seed, size=size, progress=bars.drawing)
     labels = [] if written.table is None else ["--labels", written.table]
-    say(console, f"SYNTHETIC phantoms, no patients: {written.images} images in {written.pictures}")
+    say(console, f"SYNTHETIC radiographs, no patients: {written.images} images in {written.pictures}")
     say(console, f"{shape}: {SHAPES[shape].about}")
     say(console, f"next: {command('site', 'new', name, '--images', written.pictures, *labels)}")

@@ -25,7 +25,7 @@ def write_samples(folder: Path, options: SampleHospitals) -> None:
 
     if is_complete(folder, seed=options.seed, size=options.size):
         return
-    text = f"writing five SYNTHETIC hospitals (phantoms, no patients) to {folder}"
+    text = f"writing five SYNTHETIC hospitals (no patients) to {folder}"
     current().tell(lambda reporter: reporter.noted(text))
     write_hospitals(folder, seed=options.seed, size=options.size, progress=current().bind("drawing"))
 

@@ -23,7 +23,7 @@ def site_probe(
 
     Example:
 
-        chestfed site probe real_films --data films
+        chestfed site probe real_films --data radiographs
     """
     with options.quick_imports():
         from chestfed.app.commands.progress import Bars

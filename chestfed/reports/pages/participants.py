@@ -71,7 +71,7 @@ def limits(run: RunFolder) -> list[str]:
         f"K={row.k}: {text}." for row in rows if row.k > 1 and (text := describe_loss(run.rounds(row.k), row.aucs[-1]))
     ]
     if run.origin is not Origin.REAL:
-        sentences.append("Synthetic phantoms: nothing here says anything about patients.")
+        sentences.append("Synthetic radiographs: nothing here says anything about patients.")
     sentences.append("Labels are used as they are: their errors affect training and test.")
     return sentences
 

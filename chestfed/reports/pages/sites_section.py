@@ -53,7 +53,7 @@ def list_mistakes(run: RunFolder, *, pictures: bool) -> list[dict[str, Any]]:
     card = run.sites["sites"][-1]
     if not (pictures or _is_synthetic(card)):
         return []
-    picture = "synthetic phantom" if _is_synthetic(card) else "image"
+    picture = "synthetic radiograph" if _is_synthetic(card) else "image"
     for place, disease in enumerate(run.diseases):
         shown = []
         for row in np.flatnonzero(stored["disease"] == place):
@@ -97,7 +97,7 @@ def _counts(card: SiteCard, place: int, *, target_first: bool) -> str:
 
 def _thumbnails(run: RunFolder, card: SiteCard, place: int) -> list[dict[str, str]]:
     thumbnails = []
-    kind = "synthetic phantom" if _is_synthetic(card) else "image"
+    kind = "synthetic radiograph" if _is_synthetic(card) else "image"
     for pixels, positive in zip(run.thumbnails.get(str(place), ()), card["shown"], strict=False):
         signs = ", ".join(map(format_title, positive)) or "no positive label"
         thumbnails.append({"uri": thumbnail(pixels), "alt": f"Small {kind} of {card['name']}: {signs}", "label": signs})

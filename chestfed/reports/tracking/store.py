@@ -33,8 +33,8 @@ EXPERIMENT = "chestfed"
 _SQLITE = "sqlite:///"
 _ABOUT = (
     "A **parent run** is one study: open it for the table of K (number of clients) against AUC. Its **children** (+) "
-    "are one model per K: select them and press *Compare*. Runs tagged `data: synthetic` are about phantoms, "
-    "`data: mixed` in part."
+    "are one model per K: select them and press *Compare*. Runs tagged `data: synthetic` are about synthetic "
+    "hospitals, `data: mixed` in part."
 )
 #: Why a store does not have a run: it is another store, or the run was deleted. Any other error is trouble.
 _ABSENCE_CODES = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")

@@ -140,12 +140,21 @@ def collect(
         Origin.together(run.origin for run in runs),
         {
             **_describe_runs(runs, models, untested),
+            **({"origins": _list_origins(first)} if first.origin is Origin.MIXED else {}),
             **(_describe_change(models, how) if of_k else {"recognized": None}),
         },
         make_estimates({**row, "design": design} for row in estimates),
         make_differences({**row, "design": design} for row in compared) if differences is None else differences,
         _list_curves(models) if len(runs) > 1 else pd.DataFrame(),
     )
+
+
+def _list_origins(run: RunFolder) -> dict[str, list[str]]:
+    """Origin -> the hospitals, or test images, that have it."""
+    origins: dict[str, list[str]] = {}
+    for card in run.sites["sites"]:
+        origins.setdefault(card["data"], []).append(card["name"])
+    return origins
 
 
 def load_results(run: RunFolder, interval: MethodName | None = None) -> Results:

@@ -299,6 +299,7 @@ class About(TypedDict, total=False):
     has_patients: bool
     recognized: RecognizedFindings | None
     calibration: list[CalibrationChange]
+    origins: dict[str, list[str]]  #: origin -> hospitals, and test images, of a partly synthetic study
     made_unalike: str  #: empty: all K by the same versions and processor
 
 

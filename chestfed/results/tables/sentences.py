@@ -67,6 +67,12 @@ def list_compared(results: Results, view: str) -> list[str]:
     return [model for model in results.view(view)["model"].unique() if model in compared]
 
 
+def describe_origins(results: Results) -> str:
+    """Which hospitals, and test images, are synthetic and which real; empty where all are of one origin."""
+    origins = (results.about.get("origins") or {}).items()
+    return "; ".join(f"{origin}: {', '.join(names)}" for origin, names in origins)
+
+
 def describe_quick(results: Results) -> str:
     """Say that a study was a quick one; empty if it was not."""
     return QUICK if results.about.get("quick") else ""

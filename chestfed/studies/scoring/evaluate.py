@@ -64,6 +64,7 @@ class Evaluation:
     notes: tuple[str, ...]  #: what a reader has to know beside the numbers
     statistics: ChosenStatistics  #: of batch normalization
     decisions: Decisions | None = None  #: at the thresholds that were asked for
+    tested: Origin | None = None  #: origin of the test images alone
 
     @property
     def auc(self) -> dict[str, float | None]:
@@ -94,7 +95,7 @@ class Evaluation:
         value = "not defined" if pd.isna(row["value"]) else f"{row['value']:.3f}"
         bounds = "" if pd.isna(row["low"]) else f" [{row['low']:.3f}, {row['high']:.3f}]"
         where = f"{self.images:,} images of {self.summary.patients:,} patients of {self.site}, {self.split} split"
-        return f"{self.origin.short_mark}{what} {value}{bounds} on {where}"
+        return f"{self.synthetic_part or self.origin.short_mark}{what} {value}{bounds} on {where}"
 
     @property
     def numbers(self) -> dict[str, Any]:
@@ -115,7 +116,17 @@ class Evaluation:
     @property
     def headline(self) -> str:
         """Model and site, for a title; synthetic data are marked."""
-        return f"{self.origin.mark}{self.scorer.name} ({self.scorer.kind}) on {self.title}"
+        return f"{self.synthetic_part or self.origin.mark}{self.scorer.name} ({self.scorer.kind}) on {self.title}"
+
+    @property
+    def synthetic_part(self) -> str:
+        """Begins a title or an answer where either the model's training or the test images are synthetic."""
+        trained, tested = self.scorer.origin, self.tested
+        if tested is Origin.REAL and trained is not None and trained.any_synthetic:
+            return f"model trained on {trained.tag} hospitals, real test images: "
+        if tested is Origin.SYNTHETIC and trained is Origin.REAL:
+            return f"model trained on real hospitals, {tested.tag} test images: "
+        return ""
 
 
 def evaluate_model(
@@ -177,7 +188,7 @@ def evaluate_model(
     out = len(every.frame) - len(frame)
     notes = (*means, *_notes(scorer, table, split, protocol, scores, out))
     about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)
-    return Evaluation(scorer, table.name, table.title, origin, split, *about, decisions)
+    return Evaluation(scorer, table.name, table.title, origin, split, *about, decisions, table.origin)
 
 
 def evaluate_split(

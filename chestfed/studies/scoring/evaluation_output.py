@@ -83,6 +83,8 @@ def render(evaluation: Evaluation) -> RenderableType:
         f"{evaluation.statistics.sentence}"
     )
     parts: list[RenderableType] = [rich_table(metrics_grid(summary), evaluation.headline, caption)]
+    if points := _list_thresholds(summary):
+        parts.append(Text(points))
     aucs = summary.metrics.query("metric == 'auc' and value.isna() and disease != 'mean'")
     if len(aucs):
         nothing = (
@@ -101,6 +103,20 @@ def render(evaluation: Evaluation) -> RenderableType:
         caption += f"patients: {method}."
         parts.append(rich_table(make_decision_grid(evaluation.decisions), title, caption))
     return Group(*parts, *(Text(note, style="yellow") for note in evaluation.notes))
+
+
+def _list_thresholds(summary: Summary) -> str:
+    """The thresholds of each disease's sensitivity at the fixed specificity."""
+    points = []
+    for disease in summary.diseases:
+        rows = summary.metrics[summary.metrics["disease"] == disease].set_index("metric")["value"]
+        threshold, sensitivity = (rows[f"at_specificity_{SHARE}.{part}"] for part in ("threshold", "sensitivity"))
+        if np.isfinite(threshold):
+            points.append(f"{format_title(disease)} {threshold:.3g} (sensitivity {number(sensitivity)})")
+    if not points:
+        return ""
+    advice = "chosen on these images, so optimistic; --threshold scores one that was chosen before"
+    return f"Thresholds for a specificity of {SHARE}: {', '.join(points)}: {advice}"
 
 
 def metrics_grid(summary: Summary) -> Grid:

@@ -137,7 +137,7 @@ class StepReporter(Reporter):
     """Turns the events of a study into steps that have progressed."""
 
     def drawing(self, done: int, total: int) -> None:
-        self.progressed("drawing phantoms", done, total, unit="image")
+        self.progressed("drawing synthetic radiographs", done, total, unit="image")
 
     def decoding(self, site: str, done: int, total: int) -> None:
         self.progressed(f"decoding {site}", done, total, unit="image")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,17 +25,20 @@ def test_table_of_a_pipeline(
     chestfed: Callable[..., Any], copied_hospitals: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_count_patients", lambda path, data: ([(60, 140), (30, 170)], "a: 200 test images"))
+    monkeypatch.setattr(
+        module, "_count_patients", lambda path, data: ([(60, 140), (30, 170)], "a: 200 test images", 200)
+    )
     shown = chestfed("power", "mine", "--difference", "0.05", "--seeds", "3,5", "--csv", "t.csv", "--figure", "t.svg")
     expected = tabulate(assume([(60, 140), (30, 170)]), 0.05, [3, 5])
     pd.testing.assert_frame_equal(pd.read_csv("t.csv"), expected, check_dtype=False)
     assert "a: 200 test images" in shown.out
+    assert "times the 200 of this test set" in shown.out
     assert Path("t.svg").read_text().count("<path") > 2
 
 
 def test_few_patients_are_refused(copied_hospitals: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "_count_patients", lambda path, data: ([(9, 140)], "a: 149 test images"))
+    monkeypatch.setattr(module, "_count_patients", lambda path, data: ([(9, 140)], "a: 149 test images", 149))
     with assert_refused(ConfigError, "no plan"):
         module.power([Path("mine")])
 
@@ -59,7 +63,8 @@ def give_pilot(monkeypatch: pytest.MonkeyPatch, seeds: int) -> None:
 
 def test_pilot_gives_the_variances(monkeypatch: pytest.MonkeyPatch) -> None:
     give_pilot(monkeypatch, 3)
-    assumptions, planned = module._learn([Path("run")], None)
+    assumptions, planned, patients = module._learn([Path("run")], None)
+    assert patients == 60
     a, b = make_predictions(1), make_predictions(2)
     (runs_a, runs_b) = ([run.scores for run in model.scored(("edema",))] for model in (a, b))
     scored = a.scored(("edema",))[0]
@@ -69,6 +74,20 @@ def test_pilot_gives_the_variances(monkeypatch: pytest.MonkeyPatch) -> None:
     frame = a.frames[0]
     expected = tuple(frame.loc[frame["label_edema"] == value, "patient"].nunique() for value in (1, 0))
     assert assumptions.counts == (expected,)
+
+
+def test_a_pilots_rare_disease_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make(k: int) -> Predictions:
+        plain = make_predictions(k)
+        label = (plain.frames[0]["patient"] < 9) * 1.0  # nine patients: its AUC is in no mean
+        frames = [frame.assign(score_mass=frame["score_edema"], label_mass=label) for frame in plain.frames]
+        return replace(plain, frames=tuple(frames))
+
+    monkeypatch.setattr("chestfed.results.evaluation.labeled.LEAST_PATIENTS", 10)
+    give_pilot(monkeypatch, 3)
+    expected, _, _ = module._learn([Path("run")], None)
+    monkeypatch.setattr(predictions, "load_predictions", lambda path, k: make(k or 2))
+    assert module._learn([Path("run")], None)[0] == expected
 
 
 def test_other_studies_are_no_pilot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -92,6 +111,11 @@ def test_names_of_pipelines_and_of_runs(tmp_path: Path, monkeypatch: pytest.Monk
     (run / "study.json").touch()
     assert module._find_paths([Path("source_addition_samples")]) == [Path("source_addition_samples")]
     assert module._find_paths([Path("0123")]) == [run]
+    Path("mine.yaml").touch()
+    assert module._find_paths([Path("mine")]) == [Path("mine.yaml")]
+    run.rename(run.with_name("mine-0123"))
+    with assert_refused(ConfigError, "several"):
+        module._find_paths([Path("mine")])
 
 
 @pytest.mark.parametrize("text", ["1,3", "3;5", ""])

@@ -84,4 +84,4 @@ def assert_says_synthetic(page: Page) -> None:
     captions = [text for _, _, text in page.all("caption")]
     assert all(text.startswith("SYNTHETIC") for text in captions)
     for _, attributes, _ in page.all("img"):
-        assert "synthetic phantom" in (attributes["alt"] or "").lower()
+        assert "synthetic radiograph" in (attributes["alt"] or "").lower()

@@ -31,7 +31,7 @@ def test_picture_tagged_described_repeatable() -> None:
         with Drawing(Origin.SYNTHETIC, "name", "Title") as drawing:
             drawing.nothing("no images")
         pictures.append(drawing.picture("Curves"))
-    assert pictures[0].alt == "Synthetic phantoms. Curves: nothing to draw, no images."
+    assert pictures[0].alt == "Synthetic radiographs. Curves: nothing to draw, no images."
     assert pictures[0].figure.axes[0].get_title() == "SYNTHETIC: Title"
     assert pictures[0].svg == pictures[1].svg
 

@@ -374,7 +374,7 @@ def test_real_pictures_among_phantoms_hidden(copy: Path) -> None:
     assert len(pictures) == 16
     assert not any("padchest" in alt or "test images" in alt for alt in pictures)
     assert shown.count("data:image/png") == 24 + count_mistakes(run)
-    assert "Small synthetic phantom of padchest" not in shown
+    assert "Small synthetic radiograph of padchest" not in shown
     ((_, _, title),) = page.all("title")
     assert title.startswith("PARTLY SYNTHETIC: ")
     assert "others have real patients" in text

@@ -26,7 +26,7 @@ from chestfed.results.tables.frames import Results, Row, list_estimates, make_di
 from chestfed.results.tables.grid import Cell
 from chestfed.results.tables.presentations.held_out import Fold, collect_folds, list_fold_metrics, write_folds
 from chestfed.results.tables.run_folder import RunFolder
-from chestfed.results.tables.sentences import describe_chance
+from chestfed.results.tables.sentences import describe_chance, describe_origins
 from chestfed.results.tables.views import (
     describe_hospitals,
     make_auc_grid,
@@ -132,6 +132,16 @@ def test_table_names_its_origin(tmp_path: Path, data: str, words: str) -> None:
     text = print_results(results)
     assert words in text
     assert ("SYNTHETIC" in text.splitlines()[0]) == bool(words)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_mixed_study_lists_its_hospitals(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", ks=(1, 2))
+    cards = [{"name": name, "data": data} for name, data in (("a", "synthetic"), ("test images", "real"))]
+    for name, more in (("study.json", {}), ("sites.json", {"sites": cards})):
+        about = json.loads((folder / name).read_text()) | Origin.MIXED.keys() | more
+        (folder / name).write_text(json.dumps(about))
+    assert describe_origins(load_results(RunFolder(folder))) == "synthetic: a; real: test images"
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.provenance import Origin
 from chestfed.data.sites import SiteTable, load_site_config, open_site
 from chestfed.learning.models import ModelOptions, build_model, network_options
 from chestfed.results.evaluation.estimates import auc_per_disease
@@ -203,7 +205,19 @@ def test_unlabeled_disease_null_with_reason(home: Path, site: SiteTable, tmp_pat
     assert summary.row("mean", "brier")["over_diseases"] == 1  # edema has one class, hernia no label
     console = Console(record=True, width=200, file=(tmp_path / "printed").open("w"))
     console.print(render(evaluation))
-    assert "over 1 of 3" in console.export_text()
+    text = console.export_text()
+    assert "over 1 of 3" in text
+    threshold = summary.row("cardiomegaly", "at_specificity_0.9.threshold")["value"]
+    assert f"specificity of 0.9: Cardiomegaly {threshold:.3g} (sensitivity" in text
+
+
+def test_synthetic_training_or_test_is_named(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    done = score(open_scorer(str(write_program(tmp_path / "m.onnx")), ORDER, MACHINE), site, home)
+    trained = replace(done, scorer=replace(done.scorer, origin=Origin.MIXED), tested=Origin.REAL)
+    for text in (trained.answer, trained.headline):
+        assert text.startswith("model trained on PARTLY SYNTHETIC hospitals, real test images: ")
+    tested = replace(done, scorer=replace(done.scorer, origin=Origin.REAL))
+    assert tested.answer.startswith("model trained on real hospitals, SYNTHETIC test images: ")
 
 
 def test_output_says_synthetic_names_nobody(home: Path, tmp_path: Path, chestfed: Callable[..., Any]) -> None:

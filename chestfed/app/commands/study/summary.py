@@ -17,7 +17,7 @@ from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, Est
 from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
-from chestfed.results.tables.sentences import describe_chance, describe_quick
+from chestfed.results.tables.sentences import describe_chance, describe_origins, describe_quick
 from chestfed.results.tables.settings import state_settings
 from chestfed.results.tables.views import list_left_out, list_out_of_mean, list_without_mean
 
@@ -29,6 +29,7 @@ _INTERVAL: Final = "95% interval"
 def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     """Answer, table and what they mean; `repeat` is the command that trains the advised seeds."""
     mark = results.origin.mark.rstrip(": ")
+    mark = ". ".join(filter(None, (mark, describe_origins(results))))
     parts: list[Any] = [Text(mark)] if mark else []
     parts += [Text(text, "yellow")] if (text := describe_quick(results)) else []
     parts.append(Text(_plain(str(answer)), "bold"))

@@ -53,7 +53,7 @@ def check_hospital(hospital: Hospital, say: Say, *, insecure: bool = False, conn
     say(f"{config.site}: {len(table.frame):,} images in the tables, labels of {', '.join(table.diseases)}")
     is_new = not hospital.path("names_key").exists()
     if names_key(hospital, public=table.phantoms) == PUBLISHED:
-        say("keyed names: with the published key, because the site is a bundled phantom")
+        say("keyed names: with the published key, because the site is a bundled synthetic hospital")
     else:
         made = " (new: keep a backup where you keep secrets)" if is_new else ""
         say(f"keyed names: with the secret key in {hospital.path('names_key')}{made}")

@@ -28,7 +28,7 @@ SHOWN: Final = 10
 NOTE: Final = "This report names files and rows of the site: keep it at the site."
 #: Headings of columns with words; the others have numbers.
 _WORDS: Final = ("severity", "where", "read from", "uncertain counts as", "not mentioned counts as")
-_SYNTHETIC: Final = "SYNTHETIC hospital: phantoms drawn by a program. No patients, no clinical meaning."
+_SYNTHETIC: Final = "SYNTHETIC hospital: radiographs drawn by a program. No patients, no clinical meaning."
 _NO_PICTURES: Final = {
     "real": "Images of real patients are left out, because a card is easily shared; --pictures shows some.",
     "asked": "Images are left out, as requested by --no-pictures.",
@@ -191,7 +191,7 @@ def as_html(report: SiteReport, *, pictures: bool | None = None, sections: Seque
     synthetic = report.check.synthetic
     images = report.thumbnails() if (synthetic if pictures is None else pictures) else ()
     reason = "none" if pictures or (synthetic and pictures is None) else "asked" if synthetic else "real"
-    kind = "synthetic phantom" if synthetic else "radiograph"
+    kind = "synthetic radiograph" if synthetic else "radiograph"
     return fill(
         "site_report/page.html",
         style=read_template("page.css") + read_template("site_report/report.css"),

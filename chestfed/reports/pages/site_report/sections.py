@@ -51,7 +51,7 @@ def list_facts(report: SiteReport) -> dict[str, str]:
     """The head of the report."""
     config, synthetic = report.config, report.check.synthetic
     facts = {"site": config.site, "images and labels": report.headline, "check": report.verdict}
-    facts["data"] = "SYNTHETIC: phantoms, no patients, no clinical meaning" if synthetic else "real images"
+    facts["data"] = "SYNTHETIC: no patients, no clinical meaning" if synthetic else "real images"
     if synthetic and not config.synthetic:
         return facts | {"license": "none needed: drawn by a program in the layout of a real set"}
     facts |= {"license": config.license or "not in the YAML", "source": config.source or "not in the YAML"}
