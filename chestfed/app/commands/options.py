@@ -52,7 +52,7 @@ def refuse_no_model(given: str) -> None:
         text = f"{given}: {what}, where a run or a model file is expected. It is for `{command}`"
         raise ConfigError(text, kind="not a model", suggestion=command)
     if not path.exists() and not re.match(r"\w\w+:/", given):
-        advice, close = advise_name(given, "run")
+        advice, close = advise_name(path.name, "run")
         text = f"{given}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
         raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)
 

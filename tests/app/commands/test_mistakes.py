@@ -33,6 +33,7 @@ ERRORS: list[Mistake] = [
     ("evaluate together --site chexpert", "comparison of studies", {"studies": ("same1", "same2")}),
     ("export together", "comparison of studies", {"studies": ("same1", "same2")}),
     ("saliency nope --site chexpert", "no such name", {}),
+    ("saliency pipelines/digits_ih.yaml --site chexpert", "no such name", {"suggestion": "digits_ih"}),
     ("export nope", "no such name", {}),
     ("study chexpert", "no such name", {"suggestion": "chexpert"}),
     ("study codasca", "no such name", {"suggestion": "codasca"}),
