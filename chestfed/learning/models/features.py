@@ -294,6 +294,13 @@ def _open_model_file(path: Path) -> tuple[ModelOptions, dict[str, Tensor], dict[
     """The network, weights and description in a model file of a study."""
     from chestfed.learning.models.building import MODELS
 
+    if not path.is_file():
+        raise ConfigError(
+            f"model.network: {path}: no such file. It is the model of a study that is run first; a bundled pipeline "
+            "has its command in its first lines. Name it: --set model.network=runs/STUDY/kN/model.safetensors",
+            kind="no model file",
+            file=str(path),
+        )
     tensors, header = load_checkpoint(path)
     given = header.get("model")
     if not isinstance(given, dict) or not isinstance(header.get("diseases"), list):

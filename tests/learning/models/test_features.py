@@ -138,6 +138,10 @@ def test_what_is_no_network_is_refused(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "state.safetensors", {"a": torch.zeros(1)}, {"round": 1})
     with assert_refused(ConfigError, "not a model file"):
         load_frozen(features(network=str(tmp_path / "state.safetensors")))
+    missing = str(tmp_path / "k3" / "model.safetensors")
+    with assert_refused(ConfigError, "no model file", file=missing) as caught:
+        load_frozen(features(network=missing))
+    assert "--set model.network=" in str(caught.value)
     wrong: list[dict[str, object]] = [
         {"network": {"name": "features", "network": "small"}},
         {"network": {"size": 1}},
