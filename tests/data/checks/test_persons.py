@@ -13,6 +13,7 @@ from chestfed.data.sites.config import SiteConfig
 from tests.leaves.drafts.campaign.maker import Place
 
 ROWS = [("A", "F", 40, "2001-03-04"), ("A", "F", 42, "2003-03-04"), ("B", "M", 60, "2001-01-01"), ("C", "", None, "")]
+ROWS += [("D", "F", 90, "2009-01-01")]  # the age of all older persons
 
 
 def check(folder: Path, rows: list[tuple[Any, ...]], **table: Any) -> Any:
@@ -35,8 +36,12 @@ def check(folder: Path, rows: list[tuple[Any, ...]], **table: Any) -> Any:
         (("A", "F", 71, "2034-01-01"), None),
         (("B", "M", 64, ""), [4]),
         (("C", "M", 64, ""), None),
+        (("A", "F", 40, "2006-02-01"), [2]),
+        (("A", "F", 39, "2003-03-05"), [2]),
+        (("A", "F", 42, "2004-03-03"), None),
+        (("D", "F", 90, "2001-03-04"), None),
     ],
-    ids=["later", "two sexes", "ages", "many years", "one date", "one age"],
+    ids=["later", "two sexes", "ages", "years", "one date", "one age", "same age", "back", "birthday", "top age"],
 )
 def test_several_persons_are_an_error(tmp_path: Path, more: tuple[Any, ...], rows: list[int] | None) -> None:
     errors = check(tmp_path, [*ROWS, more]).errors.kinds.get(SEVERAL_PERSONS, [])
@@ -52,3 +57,8 @@ def test_column_that_is_not_read_is_named(tmp_path: Path) -> None:
     assert report.inspection.survey.table.columns == {**roles, "Edema": "edema", "consent": ""}
     assert UNREAD not in check(tmp_path, ROWS, ignore=["consent"]).kinds
     assert "'absent'" in check(tmp_path, ROWS, ignore=["consent", "absent"]).warnings.kinds[UNREAD][0].message
+
+
+def test_month_before_day_is_recognized(tmp_path: Path) -> None:
+    rows = [("A", "F", 40, "03/31/2001"), ("A", "F", 41, "12/01/2002"), ("A", "F", 44, "01/12/2005")]
+    assert SEVERAL_PERSONS not in check(tmp_path, [*rows, ("B", "M", 60, "12/31/2001")]).errors.kinds

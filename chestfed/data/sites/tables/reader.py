@@ -38,6 +38,8 @@ from chestfed.data.sites.tables.rows import TableRows, read_rows
 from chestfed.data.sites.tables.schema import TableFormat
 from chestfed.data.sites.tables.values import Values, find_opposites, load_values
 
+#: A date whose second number can only be a day.
+_MONTH_FIRST: Final = r"\s*(?:0?[1-9]|1[0-2])[-./](?:1[3-9]|2\d|3[01])[-./]\d"
 #: Dates, with which patients are not named: a column of them is not one of patients.
 _DATE: Final = (
     r"(?:19|20)\d\d([-./]?)(?:0[1-9]|1[0-2])\1(?:0[1-9]|[12]\d|3[01])(?:[ T].*)?"
@@ -218,9 +220,14 @@ def _describe(rows: TableRows, values: Values, images: pd.Series, split: str | N
 
 
 def _read_dates(cells: pd.Series) -> np.ndarray:
-    """Years float64 `[n]`, to know how far dates are apart; unreadable is missing. A day may be taken for a month."""
+    """Years float64 `[n]`, to know how far dates are apart; unreadable is missing.
+
+    The month is first if a cell of the column has no other reading (03/31/2024), else the day.
+    """
     codes, different = pd.factorize(cells)
-    dates = pd.to_datetime(pd.Series(different, dtype=object), errors="coerce", format="mixed", dayfirst=True, utc=True)
+    texts = pd.Series(different, dtype=object)
+    month_first = bool(texts.astype(str).str.match(_MONTH_FIRST).any())
+    dates = pd.to_datetime(texts, errors="coerce", format="mixed", dayfirst=not month_first, utc=True)
     years = [np.nan if pd.isna(date) else date.year + date.day_of_year / 366 for date in dates]
     return np.array([*years, np.nan])[codes]
 
