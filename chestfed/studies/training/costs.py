@@ -171,14 +171,21 @@ class _Blank:
 def _seconds(action: Callable[[], object], enough: float = _TIMED_SECONDS, threads: int = 0) -> float:
     """The least time that an action takes, repeated until all together took `enough` seconds: others only add to it.
 
-    With `threads`, the processor time of this process over them: about that on an idle machine. 0: on the clock.
+    With `threads`, the processor time of one thread over their number: about that on an idle machine. Several threads
+    would count the time in which they wait for each other, which on a busy machine is most of it. 0: on the clock.
     """
     clock = time.process_time if threads else time.perf_counter
     times, started = list[float](), time.perf_counter()
-    while not times or time.perf_counter() - started < enough:
-        before = clock()
-        action()
-        times.append((clock() - before) / max(1, threads))
+    if threads > 1:
+        torch.set_num_threads(1)
+    try:
+        while not times or time.perf_counter() - started < enough:
+            before = clock()
+            action()
+            times.append((clock() - before) / max(1, threads))
+    finally:
+        if threads > 1:
+            torch.set_num_threads(threads)
     return min(times)
 
 
@@ -218,7 +225,8 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
 
 def estimated(total: float, timings: Timings) -> str:
     """The whole time on an idle machine, and that it is more on a busy one."""
-    how = f"from the processor time of steps timed just now{' without torch.compile' * timings.uncompiled}"
+    uncompiled = " without torch.compile" * timings.uncompiled
+    how = f"from the processor time of steps timed just now on one thread{uncompiled}"
     text = f"Estimated total: {duration(total)}, {how}"
     if timings.load is None or timings.load < _BUSY:
         return text

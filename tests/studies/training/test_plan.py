@@ -55,6 +55,17 @@ def test_time_of_others_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert costs._seconds(act, 55.0, threads=2) == 0.5
 
 
+def test_several_threads_are_timed_as_one() -> None:
+    """The time in which threads wait for each other on a busy machine is none of a step."""
+    before, used = torch.get_num_threads(), []
+    try:
+        torch.set_num_threads(2)
+        costs._seconds(lambda: used.append(torch.get_num_threads()), 0.0, threads=2)
+        assert (used, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_features_count_once_per_image() -> None:
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", FEATURES).resolve()
     timings = costs.time_steps(pipeline, prepare_machine(pipeline.runtime))
