@@ -104,7 +104,7 @@ class Policy(StrictModel):
     approval: Literal["none", "required"] = Field(
         "none",
         description="required: a study waits until somebody here approves it (`federation hospital --pending`, "
-        "`--approve`); none: every study within the limits is answered",
+        "`--approve`), as `federation join` writes it; none: every study within the limits is answered",
     )
     least_batch_size: int = Field(1, ge=1, description="images per step, in both stages")
     least_window: int = Field(1, ge=1, description="local steps per round: with 1 an update is one gradient")

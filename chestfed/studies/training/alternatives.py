@@ -31,6 +31,7 @@ from chestfed.core.checkpoint import read_json, write_json
 from chestfed.core.config import drop_added
 from chestfed.core.errors import TrainingError
 from chestfed.core.manifest import Part
+from chestfed.core.provenance import Origin
 from chestfed.learning.algorithms.variables import Point
 from chestfed.learning.models import FlatModule
 from chestfed.results.evaluation.estimates import mean_of
@@ -214,7 +215,7 @@ class AlternativeRuns:
         )
         experiment = replace(self.experiment, pipeline=pipeline)
         trained = self._train(experiment, k, self.pretrain(self.experiment), folder, "centralized")
-        write_model(folder, trained, experiment)
+        write_model(folder, trained, experiment, experiment.find_model_origin(k))
         for hospital in missing:
             outputs = self._score(trained.network, trained.point.primal, trained.outputs.buffers, hospital.test)
             self._write_row(folder / hospital.name, outputs, hospital.test)
@@ -238,7 +239,7 @@ class AlternativeRuns:
         network = self._common_network
         outputs = self._score(network, chosen.primal, chosen.buffers, hospital.test)
         trained = Trained(Point(chosen.primal, chosen.primal[:0]), outputs, [], network)
-        self._write(folder, self._isolate(hospital, hospital.test), trained, hospital.test)
+        self._write(folder, self._isolate(hospital, hospital.test), trained, hospital.test, self.pipeline.k[-1])
 
     def _train_candidates(self, hospital: Hospital, settings: FineTuning, factor: float) -> Iterator[Candidate]:
         """The common model trained on with one step size, as it is after each number of epochs."""
@@ -345,8 +346,10 @@ class AlternativeRuns:
     def _score(self, network: FlatModule, primal: torch.Tensor, buffers: torch.Tensor, test: TestSet) -> Outputs:
         return score(network, primal, buffers, test, self.pipeline.evaluation.batch_size, self.experiment.machine)
 
-    def _write(self, folder: Path, experiment: Experiment, trained: Trained, test: TestSet) -> None:
-        write_model(folder, trained, experiment)
+    def _write(self, folder: Path, experiment: Experiment, trained: Trained, test: TestSet, start_k: int = 0) -> None:
+        """The model of one hospital's data, and its row; `start_k`: K of the model that training began with."""
+        origins = [self.experiment.find_model_origin(start_k)] if start_k else []
+        write_model(folder, trained, experiment, Origin.together([*origins, experiment.find_model_origin(1)]))
         if trained.history:
             write_rounds(folder, trained.history)
         self._write_row(folder, trained.outputs, test)

@@ -263,7 +263,7 @@ class RunningStudy:
         row = self._row(k, trained.outputs, self.experiment.test)
         if k > 1 and (loss := describe_loss(trained.history, row.aucs[-1])):
             warn(f"K={k}: {loss}")
-        write_model(folder, trained, self.experiment)
+        write_model(folder, trained, self.experiment, self.experiment.find_model_origin(k))
         write_rounds(folder, trained.history)
         if not (folder / TIME).exists():  # unless only other files of a finished K are made again
             seconds = time.monotonic() - started

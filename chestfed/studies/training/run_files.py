@@ -23,6 +23,7 @@ from chestfed.core.checkpoint import (
 )
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part, find_damage, write_manifest
+from chestfed.core.provenance import Origin
 from chestfed.learning.models import MODELS, FlatModule, build_model, name_network
 from chestfed.results.evaluation.protocols import describe_hospitals
 from chestfed.results.tables.frames import Row
@@ -147,8 +148,8 @@ def write_rounds(folder: Path, history: History) -> None:
     write_text(folder / ROUNDS, "".join(json.dumps(entry) + "\n" for entry in history))
 
 
-def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
-    """Write `model.safetensors`: weights, architecture, diseases and preprocessing.
+def write_model(folder: Path, trained: Trained, experiment: Experiment, origin: Origin) -> None:
+    """Write `model.safetensors`: weights, architecture, diseases, preprocessing, and the `origin` of what trained it.
 
     Of a personal algorithm this is the model that the test set was scored with. Those of the hospitals are in their
     folders, and the one for all other images is `common.safetensors`.
@@ -156,17 +157,19 @@ def write_model(folder: Path, trained: Trained, experiment: Experiment) -> None:
     network, points = trained.network, trained.points
     if points is not None and points.local:
         assert trained.buffers is not None
-        write_weights(folder / COMMON_FILE, network, points.common.primal, trained.buffers, experiment)
+        write_weights(folder / COMMON_FILE, network, points.common.primal, trained.buffers, experiment, origin)
         for name, point in points.local.items():
             if name == experiment.test.site:
                 continue  # it is the model itself
             hospital_folder = folder / HOSPITALS / name
             hospital_folder.mkdir(parents=True, exist_ok=True)
-            write_weights(hospital_folder / MODEL_FILE, network, point.primal, trained.buffers, experiment)
-    write_weights(folder / MODEL_FILE, network, trained.point.primal, trained.outputs.buffers, experiment)
+            write_weights(hospital_folder / MODEL_FILE, network, point.primal, trained.buffers, experiment, origin)
+    write_weights(folder / MODEL_FILE, network, trained.point.primal, trained.outputs.buffers, experiment, origin)
 
 
-def write_weights(file: Path, network: FlatModule, primal: Tensor, buffers: Tensor, experiment: Experiment) -> None:
+def write_weights(
+    file: Path, network: FlatModule, primal: Tensor, buffers: Tensor, experiment: Experiment, origin: Origin
+) -> None:
     """Write the network with these weights `[>= d]` and buffers."""
     pipeline = experiment.pipeline
     network.bind(primal)
@@ -178,7 +181,7 @@ def write_weights(file: Path, network: FlatModule, primal: Tensor, buffers: Tens
         "input": f"float32 [n, 3, {pipeline.preprocess.size}, {pipeline.preprocess.size}], see docs/images.md",
         "preprocess": pipeline.preprocess.model_dump(mode="json"),
         "output": "logits [n, diseases]",
-        **experiment.origin.keys(),
+        **origin.keys(),
     }
     save_checkpoint(file, network.state_dict(), values)
 

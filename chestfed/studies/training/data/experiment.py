@@ -91,6 +91,10 @@ class Experiment:
             return Origin.together(site.table.origin for site in self.sites)
         return Origin.together([*(client.origin for client in self.clients), self.test.origin])
 
+    def find_model_origin(self, k: int) -> Origin:
+        """Origin of the images that the model of K is trained on: stage 1 is the first client's."""
+        return Origin.together(client.origin for client in (*self.clients[:1], *self.list_clients(k)))
+
     @property
     def notes(self) -> dict[str, list[str]]:
         """Site -> what its labels do not show by themselves."""
