@@ -18,11 +18,13 @@ from chestfed.core.console import text_table
 from chestfed.results.tables.columns import CENTRALIZED, OWN_DATA
 from chestfed.studies.experiment.loading import pipeline_document
 from chestfed.studies.experiment.methods import Method, PipelineFile
-from chestfed.studies.experiment.ranges import Grid, parse_space, set_values
+from chestfed.studies.experiment.ranges import Grid, Range, parse_space, set_values
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning.subjects import Subject
 
 TRIALS, TUNED = "trials.csv", "tuned.yaml"
+#: Trials of the search from which its range is widened, and trials are added beside the best.
+LEAST_FOR_EDGES = 3
 
 
 def find_best(trials: Sequence[Trial]) -> Trial | None:
@@ -186,6 +188,10 @@ def render(searches: Mapping[str, Sequence[Trial]]) -> RenderableType:
             notes = [last.description]
             notes += ["widened"] if last.plain() != trials[0].ranges[key] else []
             notes += ["best at the edge"] if last.at_edge(value) and value in (min(tried), max(tried)) else []
+            few = sum(trial.purpose == "search" for trial in trials) < LEAST_FOR_EDGES
+            notes += (
+                [f"edges not checked: fewer than {LEAST_FOR_EDGES} trials"] if few and isinstance(last, Range) else []
+            )
             rows.append([name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures])
             figures = [""] * len(figures)
     words, numbers = ("method", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")

@@ -47,16 +47,15 @@ from chestfed.studies.training.loop import History, retrain_if_damaged, train_fe
 from chestfed.studies.training.pretrain import STATE, Pretrained
 from chestfed.studies.training.reporting import Reporters, Trial, use
 from chestfed.studies.training.run import shared_stage_1
-from chestfed.studies.tuning.outcome import choose, find_best, rank, write_trials
+from chestfed.studies.tuning.outcome import LEAST_FOR_EDGES, choose, find_best, rank, write_trials
 from chestfed.studies.tuning.subjects import Subject
 
 if TYPE_CHECKING:
     import optuna
     from optuna.distributions import BaseDistribution
 
-#: Trials that are spread evenly over the ranges before the sampler learns from them, and trials after which a range may
-#: be widened.
-_SPREAD, _BEFORE_WIDENING = 4, 3
+#: Trials that are spread evenly over the ranges before the sampler learns from them.
+_SPREAD = 4
 #: The training seeds of a search are these above the pipeline's, so that those of the study are other ones.
 SEEDS_FROM = 1000
 #: Best settings that are confirmed on further seeds, and trials beside the best per key that is searched.
@@ -140,8 +139,14 @@ class Search:
 
     @cached_property
     def folder(self) -> Path:
-        this = identify(self.setup(self.pipeline.resolve()))
-        text = json.dumps([this.digest, self.seeds, self.further, [subject.name for subject in self.subjects]])
+        """Named by all that the search depends on; more `trials` continue it."""
+        subjects: list[list[object]] = []
+        for subject in self.subjects:
+            pipeline = self.pipeline.resolve(subject.method)
+            spaces = select_ranges(subject.settings(pipeline), self.pipeline.search)
+            ranges = {key: space.plain() for key, space in sorted(spaces.items())}
+            subjects.append([subject.name, identify(self.setup(pipeline)).digest, ranges])
+        text = json.dumps([self.seeds, self.further, subjects])
         return self.out / f"{self.data.origin.prefix}tune-{self.name}-{short_digest(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
@@ -252,7 +257,7 @@ class _OneSearch:
     def _close_end(self, done: list[Trial], best: Trial | None) -> bool:
         """Train one trial beside `best` where none is near; False if there is nothing to do."""
         step = None
-        if self.trials >= _BEFORE_WIDENING:
+        if self.trials >= LEAST_FOR_EDGES:
             step = find_open_end(done, widen_ranges(self.declared, done), self.declared, best)
         if step is None:
             return False
@@ -482,7 +487,7 @@ def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
 def widen_ranges(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
     """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
     ranges: dict[str, Space] = dict(declared)
-    for count in range(_BEFORE_WIDENING, len(done) + 1):
+    for count in range(LEAST_FOR_EDGES, len(done) + 1):
         best = find_best([trial for trial in done[:count] if trial.purpose == "search"])
         if best is not None:
             ranges = {key: space.widened(best.values[key]) for key, space in ranges.items()}

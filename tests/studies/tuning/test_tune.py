@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -13,6 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from rich.console import Console
 
 import chestfed
 from chestfed.app.commands.tune import run as tune_run
@@ -31,7 +33,7 @@ from chestfed.studies.training.data.experiment import Experiment, make_selection
 from chestfed.studies.training.data.sites import TEST, TRAIN, open_sites, with_validation
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning import search
-from chestfed.studies.tuning.outcome import choose, find_best, write_tuned
+from chestfed.studies.tuning.outcome import choose, find_best, render, write_tuned
 from chestfed.studies.tuning.search import collect_ranges, list_grid, widen_ranges
 from chestfed.studies.tuning.subjects import Subject
 from tests.cases import assert_refused
@@ -138,6 +140,15 @@ def test_best_value_is_bracketed() -> None:
     assert (search.find_open_end([*tried, confirmed], spaces, spaces, confirmed) or [{}])[0] == {"local_lr": 14.4}
 
 
+@pytest.mark.parametrize(("count", "warned"), [(2, True), (3, False)])
+def test_too_few_trials_for_edges_are_noted(count: int, warned: bool) -> None:
+    ranges = {"local_lr": [0.01, 1.0, "log"]}
+    trials = [replace(trial(number, 0.1, 0.8), ranges=ranges, origin=Origin.REAL) for number in range(1, count + 1)]
+    console = Console(width=200, file=io.StringIO())
+    console.print(render({"fedprox": trials}))
+    assert ("edges not checked" in console.file.getvalue()) is warned  # type: ignore[attr-defined]
+
+
 def test_best_over_all_seeds_is_chosen() -> None:
     """A setting that further seeds do not confirm is not chosen, whatever its first seeds gave."""
     lucky, steady = replace(trial(1, 0.9, 0.9), confirmed={3: 0.5}), replace(trial(2, 0.1, 0.8), confirmed={3: 0.8})
@@ -213,6 +224,29 @@ def test_killed_search_repeats_its_trials(home: Path, monkeypatch: pytest.Monkey
     fewer = results(home)
     assert fewer.groupby("algorithm")["trial"].max().to_dict() == {"fedprox": 2, "gossip": 2}
     assert fewer.query("best_so_far")["algorithm"].nunique() == 2
+
+
+def test_another_search_has_another_folder(home: Path) -> None:
+    """Ranges, and fixed keys of any method, are part of a search's name; the number of trials is not."""
+    whole = load_pipeline(home / "digits.yaml").resolve()
+    data = load_collection(whole, None, prepare_machine(whole.runtime), validation=0.25)
+
+    def name_folder(*overrides: str, trials: int = 3) -> str:
+        pipeline = load_pipeline(home / "digits.yaml", overrides, methods=["fedprox", "gossip"])
+        subjects = tuple(Subject(name, name, whole.k[-1]) for name in ("fedprox", "gossip"))
+        unused: Any = None
+        about = (pipeline, "digits", subjects, trials, (1001,), (1002,), data, home, unused, unused, unused)
+        return search.Search(*about).folder.name
+
+    first = name_folder()
+    assert first == name_folder(trials=9) == name_folder("search.local_lr=[0.01, 1, log]")
+    overrides = (
+        "search.local_lr=[0.02, 2, log]",
+        "search.local_lr=[0.1, 0.2]",
+        "methods.fedprox.algorithm.prox=0.3",
+        "methods.gossip.batch_size=8",
+    )
+    assert len({first, *map(name_folder, overrides)}) == 5
 
 
 @pytest.mark.slow
