@@ -30,8 +30,8 @@ OVER_SPLITS: Final = (
 HOLM: Final = "Holm: p corrected over all diseases and rows, the means among themselves; the interval is not corrected."
 #: Stands before the answer of a quick study.
 QUICK: Final = (
-    "QUICK: few images, few steps and one seed. It shows that everything runs and that something is learned; run it "
-    "without --quick for figures."
+    "QUICK: few images and few steps. It shows that everything runs and that something is learned; run it without "
+    "--quick for figures."
 )
 #: The AUC of a score without information.
 _CHANCE: Final = 0.5

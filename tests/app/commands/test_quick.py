@@ -21,6 +21,7 @@ def test_quick_study_says_so_everywhere(tmp_path: Path) -> None:
     called = call(*WORDS, *short, folder=tmp_path)
     assert called.code == 0, called.err
     assert QUICK in " ".join(called.out.split())
+    assert "seed" not in QUICK  # --seeds may give several
     assert "(quick)" in called.out
     (folder,) = (tmp_path / "runs").glob("digits_ih-*")
     run = RunFolder.open(folder)
