@@ -102,7 +102,7 @@ def installed_packages() -> dict[str, str]:
 
 def _commit() -> str | None:
     """The commit of the checkout that this package is run from, marked if files were changed; None if it is none."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -64,5 +65,8 @@ def test_numbers_of_results_version(tmp_path: Path) -> None:
 
 
 def test_commit_and_packages_recorded() -> None:
-    assert software_versions()["commit"]
+    root = Path(__file__).parents[3]
+    if (root / ".git").exists():
+        head = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+        assert software_versions()["commit"].removesuffix("-dirty") == head.stdout.strip()
     assert {"torch", "pydantic", "safetensors"} <= set(installed_packages())
