@@ -67,7 +67,9 @@ def answer_study(results: Results) -> Answer:
     gains = results.list_differences("study", disease="mean")
     question = _ask(results) if by_k else "Which method has the highest mean AUC?"
     if not by_k:
-        return Answer(question, _rank_methods(results, means), resolution=state_resolution(results), **_advise(gains))
+        return Answer(
+            question, _rank_methods(results, means), resolution=state_resolution(results), **_advise(results, gains)
+        )
     if len(means) < 2:
         text = f"Not tested: with {means[0]['model']} alone, the mean AUC is {number(means[0]['auc'])}"
         advice = f"Train several K: `--k 1,{max(means[0]['k'], 2)}`"
@@ -81,7 +83,7 @@ def answer_study(results: Results) -> Answer:
         _state_calibration(results),
         state_gains(results),
         state_resolution(results),
-        **_advise(gains),
+        **_advise(results, gains),
     )
 
 
@@ -185,7 +187,7 @@ def describe_few(row: EstimateRow) -> str:
     return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few'} among the test patients)"
 
 
-def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:
+def _advise(results: Results, gains: Sequence[DifferenceRow]) -> dict[str, Any]:
     """Advise on a difference that training seeds and patients leave open: `advice` and `seeds` of an answer."""
     mean = gains[-1] if gains else None
     if mean is None or not mean["difference"] or mean["low"] is None:
@@ -203,10 +205,13 @@ def _advise(gains: Sequence[DifferenceRow]) -> dict[str, Any]:
     if times is None:
         return {}
     size = f"a difference as large as this, {abs(mean['difference']):.3f},"
-    text = f"No number of training seeds shows {size} on these test patients with {POWER:.0%} power"
+    known = results.about.get("has_patients", True)
+    tested = "patients" if known else "images"
+    text = f"No number of training seeds shows {size} on these test {tested} with {POWER:.0%} power"
     if needed is not None:
-        patients = f"{times * mean['patients']:,.0f} patients in place of {mean['patients']:,}"
-        text += f": it takes {patients}, and {needed:,} seeds{assumed}"
+        count = mean["patients"] if known else mean["images"]
+        more = f"{times * count:,.0f} {tested} in place of {count:,}"
+        text += f": it takes {more}, and {needed:,} seeds{assumed}"
     return {"advice": f"{text}."}
 
 
@@ -346,7 +351,7 @@ def _rank_methods(results: Results, means: list[EstimateRow]) -> str:
     if clear:
         tested = f"after Holm's correction {', '.join(_list_sides(clear, str(reference)))}"
     elif not gains:
-        tested = "no test of one training run each: it takes several, `--seeds`" if seeds == 1 else "no test"
+        tested = "no test: it takes several training seeds, `--seeds`" if seeds == 1 else "no test"
     elif all(row["p_holm"] is None for row in gains):
         tested = f"no test: {gains[0]['reason']}"
     else:

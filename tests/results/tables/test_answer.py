@@ -113,7 +113,11 @@ def test_comparison_says_what_its_interval_covers() -> None:
         ({"of_seeds": "{}", "splits": 2}, "over test patients, training seeds and splits of the patients."),
     ):
         gains = make_differences([change | more])
-        assert _explain_intervals(Results("t", Origin.REAL, {}, models, gains)).endswith(words)
+        text = _explain_intervals(Results("t", Origin.REAL, {}, models, gains))
+        assert text.startswith("change: mean AUC minus that of a; ")
+        assert text.endswith(words)
+    bare = make_differences([change | {"low": None, "high": None}])
+    assert _explain_intervals(Results("t", Origin.REAL, {}, models, bare)) == "change: mean AUC minus that of a."
 
 
 def test_methods_are_ranked_by_mean_auc() -> None:
@@ -136,7 +140,11 @@ def test_methods_are_ranked_by_mean_auc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "words"), [([1], "one training run each; no test"), ([1, 2], "two training runs each; no test)")]
+    ("seeds", "words"),
+    [
+        ([1], "one training run each; no test: it takes several training seeds"),
+        ([1, 2], "two training runs each; no test)"),
+    ],
 )
 def test_one_method_counts_its_runs(seeds: list[int], words: str) -> None:
     head = {"view": "study", "k": 5, "disease": "mean"}
@@ -210,6 +218,10 @@ def test_advice_is_from_the_power(needed: int | None, times: float | None, seeds
     answer = answer_study(replace(results, differences=frame))
     assert words in answer.advice
     assert answer.seeds == seeds
+    about = results.about | {"has_patients": False}
+    unknown = answer_study(replace(results, differences=frame.assign(images=200), about=about))
+    assert words.replace("patients", "images") in unknown.advice
+    assert "patient" not in unknown.advice
     assert "--seeds" not in answer.sentence
 
 

@@ -142,15 +142,18 @@ def _show_change(row: DifferenceRow | None) -> tuple[str, str]:
 
 
 def _explain_intervals(results: Results) -> str:
-    """What the intervals of a comparison are over, in the words of its rows."""
-    rows = [row for row in list_difference_rows(results.differences) if get_interval(row) is not None]
+    """What the changes of a comparison are from, and their intervals over, in the words of its rows."""
+    changes = [row for row in list_difference_rows(results.differences) if row["difference"] is not None]
+    references = dict.fromkeys(row["reference"] for row in changes)
+    change = f"change: mean AUC minus that of {next(iter(references))}" if len(references) == 1 else ""
+    rows = [row for row in changes if get_interval(row) is not None]
     if not rows:
-        return ""
+        return f"{change}." if change else ""
     over = ["test patients" if results.about.get("has_patients", True) else "test images"]
     over += ["training seeds"] * any(row["of_seeds"] for row in rows)
     over += ["splits of the patients"] * any(row["splits"] for row in rows)
     names = f"{', '.join(over[:-1])} and {over[-1]}" if over[1:] else f"{over[0]}, for these trained models"
-    return f"95% interval: of the change of the mean AUC, over {names}."
+    return f"{change}{'; ' * bool(change)}95% interval: of the change of the mean AUC, over {names}."
 
 
 def _explain_brackets(results: Results) -> str:
