@@ -66,7 +66,7 @@ class _Mistake:
         if inside and inside in document.places and self.place.startswith("--set "):
             dotted = self.place.removeprefix("--set ")  # as it was written: a method by its name, not by its number
         if self.kind == "unknown key":
-            hint, self.suggestion = _hint(document, model, tuple(detail["loc"]))
+            hint, self.suggestion = _hint(document, model, tuple(detail["loc"]), dotted)
             text = f"unknown key '{dotted}'{hint}"
         elif self.kind == "missing key":
             text = f"key '{dotted}' is missing"
@@ -101,10 +101,10 @@ def _named_first(text: str, document: Document) -> Location:
     return (key,) if (key,) in document.places else ()
 
 
-def _hint(document: Document, model: type[BaseModel], location: Location) -> tuple[str, str]:
-    """Hint for an unknown key: a key much like it, or where it is an option, or all keys.
+def _hint(document: Document, model: type[BaseModel], location: Location, dotted: str) -> tuple[str, str]:
+    """Hint for an unknown key: the chosen part that has it, a key much like it, where it is an option, or all keys.
 
-    And the key much like it, where there is one.
+    And the key that was probably meant, where there is one; `dotted` is the unknown one as it was written.
     """
     *parents, key = location
     models, owners = _models_at(model, tuple(parents), document.data, str(key))
@@ -115,6 +115,17 @@ def _hint(document: Document, model: type[BaseModel], location: Location) -> tup
     fields = [(name, field) for kind in models for name, field in kind.model_fields.items() if name not in own[kind]]
     known = [name for kind in models for name in _known_keys(kind) if name not in own[kind]]
     known = known or ["name"]  # without it a part has no options
+    section: object = document.data
+    for part in parents:
+        if isinstance(section, list) and isinstance(part, int):
+            section = section[part]
+        else:
+            section = section.get(part) if isinstance(section, dict) else None
+    for name, field in fields if isinstance(section, dict) else ():
+        chosen = [mark.find_model(section.get(name)) for mark in _choices(field)]
+        if any(kind is not None and key in kind.model_fields for kind in chosen):
+            meant = f"{dotted.removesuffix(str(key))}{name}.{key}"
+            return f": it is an option of its {name}; did you mean '{meant}'?", meant
     if close := nearest(str(key), known, 0.5):
         return f"; did you mean '{close}'?", close
     for name, field in fields:

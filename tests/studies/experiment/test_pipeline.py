@@ -351,6 +351,13 @@ def test_misspelling_has_line_and_suggestion(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "slip.yaml")
 
 
+def test_key_of_the_chosen_part_is_found() -> None:
+    """An option of a method's algorithm is suggested below it, though a key of the method is spelled alike."""
+    with pytest.raises(ConfigError) as caught:
+        load_pipeline(bundled("pipelines") / "digits_ih.yaml", ["methods.fedprox.prox=2"], methods=["fedprox"])
+    assert (caught.value.kind, caught.value.fields["suggestion"]) == ("unknown key", "methods.fedprox.algorithm.prox")
+
+
 def test_identity_leaves_out_places() -> None:
     path = bundled("pipelines") / "source_addition_samples.yaml"
     here, there = (
