@@ -143,10 +143,12 @@ class Search:
         subjects: list[list[object]] = []
         for subject in self.subjects:
             pipeline = self.pipeline.resolve(subject.method)
-            spaces = select_ranges(subject.settings(pipeline), self.pipeline.search)
-            ranges = {key: space.plain() for key, space in sorted(spaces.items())}
-            subjects.append([subject.name, identify(self.setup(pipeline)).digest, ranges])
-        text = json.dumps([self.seeds, self.further, subjects])
+            settings = subject.settings(pipeline)  # of centralized training: its own, which no identity has
+            spaces = select_ranges(settings, self.pipeline.search)
+            ranges = {key: space.plain() for key, space in spaces.items()}
+            digest = identify(self.setup(pipeline)).digest
+            subjects.append([subject.name, digest, settings.model_dump(mode="json"), ranges])
+        text = json.dumps([self.seeds, self.further, subjects], sort_keys=True)
         return self.out / f"{self.data.origin.prefix}tune-{self.name}-{short_digest(text)}"
 
     def run(self) -> dict[str, list[Trial]]:
