@@ -39,7 +39,7 @@ class Cluster(StrictModel):
 
 
 class ClusterExecutor(Executor):
-    """Sends all jobs, at most `limit` of them running at a time, and waits for their results.
+    """Sends the jobs, of which at most `limit` run at a time, and waits for their results.
 
     `file` holds a `Cluster`. Jobs record themselves if a `tracking_uri` is given, which has to be that of a server.
     """
@@ -65,22 +65,27 @@ CLUSTER = ExecutorSpec("cluster", ClusterExecutor)
 
 def _run_on_cluster(jobs: Sequence[Job], at_once: int, file: Path, tracking_uri: str | None) -> list[StudyResult]:
     logs = jobs[0].out.absolute() / "jobs"
-    executor, as_completed = _executor(load_config(file, Cluster), at_once, logs, file)
+    cluster = load_config(file, Cluster)
+    executor, as_completed = _executor(cluster, at_once, logs, file)
+    first = len(jobs) if cluster.scheduler == "slurm" else at_once  # Slurm itself bounds how many of an array run
     with executor.batch():
-        sent = [executor.submit(JobTraining(), job, tracking_uri) for job in jobs]
-    labels = {task.job_id: job.label for task, job in zip(sent, jobs, strict=True)}
-    note(f"sent {len(sent)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
+        sent = [executor.submit(JobTraining(), job, tracking_uri) for job in jobs[:first]]
+    note(f"sent {len(sent)} of {len(jobs)} jobs ({sent[0].job_id} ...); their logs are in {logs}")
     failed = {}
     for number, task in enumerate(as_completed(sent, poll_frequency=2), start=1):
-        error = task.exception()
+        label, error = jobs[sent.index(task)].label, task.exception()
         if error is not None:
-            failed[labels[task.job_id]] = _reason(error)
-        note(f"{number}/{len(sent)}: {labels[task.job_id]}{' failed' if error else ''}")
+            failed[label] = _reason(error)
+        note(f"{number}/{len(jobs)}: {label}{' failed' if error else ''}")
+        if len(sent) < len(jobs):  # `as_completed` looks at the list anew each time
+            sent.append(executor.submit(JobTraining(), jobs[len(sent)], tracking_uri))
     if failed:
         text = "\n".join(f"{label}: {why}" for label, why in failed.items())
         raise ChestfedError(
             f"{len(failed)} of {len(sent)} jobs failed; their logs are in {logs}\n{text}\n"
-            "The same command runs what is missing"
+            "The same command runs what is missing",
+            kind="jobs failed",
+            jobs=list(failed),
         )
     return [task.result() for task in sent]
 
@@ -100,7 +105,7 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
         raise ConfigError(f"--cluster needs submitit: {install_command('cluster')}") from None
     bounds = {"slurm_array_parallelism": at_once} if cluster.scheduler == "slurm" else {}
     try:
-        executor = submitit.AutoExecutor(folder=logs / "%j", cluster=cluster.scheduler)
+        executor = submitit.AutoExecutor(folder=logs, cluster=cluster.scheduler)
         executor.update_parameters(name="chestfed", **bounds, **cluster.parameters)
     except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"{file}: {error}") from None

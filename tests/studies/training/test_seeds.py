@@ -83,7 +83,8 @@ def test_seeds_as_cluster_jobs(home: Path, both_seeds: Called, monkeypatch: pyte
     with FileLock(list_folders(home)[1] / ".lock"):
         called = run(home, command("runs", "--seeds", "1,2", "--cluster", "cluster.yaml"))
     assert "not recorded in MLflow" in called.err + called.out
-    assert (home / "runs" / "jobs").is_dir()
+    assert len(list((home / "runs" / "jobs").glob("*_0_log.out"))) == 2
+    assert not (home / "runs" / "jobs" / "%j").exists()
     assert called.code == 1
     assert "1 of 2 jobs failed" in called.err
     assert re.search(r"seed 2, K=1, 2: .*another process is running this study", called.err)
