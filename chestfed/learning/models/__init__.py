@@ -20,6 +20,7 @@ from chestfed.learning.models.factory import get_factory
 from chestfed.learning.models.features import FEATURES, FeatureOptions, load_frozen
 from chestfed.learning.models.flat import FlatModule, convert_numbers, convolve_channels_last, observe_features
 from chestfed.learning.models.groups import NetworkGroups, find_groups
+from chestfed.learning.models.pretrained import place_downloaded
 from chestfed.learning.models.weights import load_trained, read_weights
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "name_network",
     "network_options",
     "observe_features",
+    "place_downloaded",
     "read_weights",
     "renew_statistics",
     "reset_classifier",

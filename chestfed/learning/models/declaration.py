@@ -43,9 +43,9 @@ class ModelOptions(Options):
 
     initial_weights: Annotated[str | None, NamesFile((IMAGENET,))] = Field(
         None,
-        description="safetensors or .pth file to start from, relative to the working folder; imagenet: the published "
-        "ImageNet weights of densenet121, densenet161 (downloaded if needed) or efficientnet-lite0 "
-        "(chestfed[pretrained]); null: random weights by the seed",
+        description="`imagenet`: the published ImageNet weights of densenet121, densenet161 (downloaded unless they "
+        "are in $TORCH_HOME/hub/checkpoints) or efficientnet-lite0 (chestfed[pretrained]); or a safetensors or .pth "
+        "file to start from, relative to the working folder; null: random weights by the seed",
     )
 
     def resolve_norm(self, *, averaged: bool) -> Self:

@@ -54,7 +54,7 @@ def find_initial_weights(initial_weights: str, spec: ModelSpec) -> Path:
 
 def is_present(published: Published) -> bool:
     """Whether the file is on this machine; nothing is downloaded, and nothing read."""
-    return bool(_list_installed(published)) if published.package else _place_downloaded(published).is_file()
+    return bool(_list_installed(published)) if published.package else place_downloaded(published).is_file()
 
 
 def _read_digits(published: Published) -> str:
@@ -86,7 +86,7 @@ def _list_installed(published: Published) -> list[Path]:
     return [file for folder in folders if (file := Path(folder) / published.name).is_file()]
 
 
-def _place_downloaded(published: Published) -> Path:
+def place_downloaded(published: Published) -> Path:
     """Where PyTorch keeps the file once it is downloaded."""
     from torch import hub
 
@@ -97,7 +97,7 @@ def _find_downloaded(published: Published, network: str) -> tuple[Path, str]:
     """The downloaded file, and what to do if it is damaged."""
     from torch import hub
 
-    file, url = _place_downloaded(published), f"{published.url}/{published.name}"
+    file, url = place_downloaded(published), f"{published.url}/{published.name}"
     if not file.exists():
         try:
             file.parent.mkdir(parents=True, exist_ok=True)

@@ -182,7 +182,10 @@ def test_dry_run_needs_no_weights(tmp_path: Path) -> None:
     words = ("study", "digits_ih", "--methods", "coda", "--seeds", "1", "--set", weights, "--set", "model.norm=batch")
     shown = call(*words, "--dry-run", folder=tmp_path)
     assert shown.code == 0, shown.err
+    output = "".join(shown.out.split())  # lines are folded
     assert "densenet121-a639ec97.pth is not on this machine" in shown.out
+    assert str(tmp_path / "torch" / "checkpoints") in output
+    assert "pytorch.org/models/densenet121-a639ec97.pth" in output
     assert "of models and states in --out" in shown.out
     assert "Memory: at least" in shown.out
     assert not list(tmp_path.iterdir())
