@@ -8,6 +8,7 @@ leaves the old file or the new one, never a part, and at most an orphan of the n
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -67,6 +68,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     ChestfedError
         If the disk is full or the folder can't be written; the old file is then still there.
     """
+    mode = None  # of the file that is there
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         mode = stat.S_IMODE(path.stat().st_mode) if path.is_file() else None
@@ -82,8 +84,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        text = f"{path}: cannot be written: {error.strerror or error}. The earlier file is kept."
-        raise NotWrittenError(text, error) from None
+        kept = "" if mode is None else " The earlier file is kept."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = " Free space there and run the same command again." if full else ""
+        raise NotWrittenError(f"{path}: cannot be written: {error.strerror or error}.{kept}{advice}", error) from None
 
 
 def _create_beside(path: Path, mode: int) -> Path:

@@ -133,8 +133,10 @@ def test_full_disk_is_one_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         raise error
 
     monkeypatch.setattr("safetensors.torch.save_file", full)
-    with assert_refused(ChestfedError, "cannot be written", reason=words):
+    with assert_refused(ChestfedError, "cannot be written", reason=words) as refused:
         save_checkpoint(tmp_path / "s", {"a": torch.ones(2)}, {})
+    assert "earlier file" not in str(refused.value)
+    assert ("Free space" in str(refused.value)) == (error.args[0] != errno.EROFS)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -157,8 +159,9 @@ def test_failed_write_keeps_the_old_file(tmp_path: Path) -> None:
         temporary.write_text("half")
         raise OSError(28, "No space left on device")
 
-    with assert_refused(ChestfedError, "cannot be written", reason="No space left on device"):
+    with assert_refused(ChestfedError, "cannot be written", reason="No space left on device") as refused:
         write_atomically(path, full_disk)
+    assert "earlier file is kept" in str(refused.value)
     assert path.read_text() == '{\n  "a": 1\n}\n'
     assert [file.name for file in tmp_path.iterdir()] == ["x.json"]
 

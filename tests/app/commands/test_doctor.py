@@ -40,6 +40,14 @@ def test_too_little_memory_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None
     assert lines["memory"][0] == "problem"
 
 
+def test_no_site_in_data_is_a_problem(tmp_path: Path) -> None:
+    code, lines = run("--data", str(tmp_path))
+    assert (code, lines["data"][0]) == (1, "problem")
+    assert "no site" in lines["data"][1]
+    (tmp_path / "chexpert").mkdir()
+    assert run("--data", str(tmp_path))[1]["data"] == ("ok", "1 folder")
+
+
 def test_absent_and_old_libraries_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     def give_version(name: str) -> str:
         if name == "onnxruntime":

@@ -42,6 +42,13 @@ def test_hospital_makes_its_key(folder: Path) -> None:
     assert not list(folder.rglob("node.key"))  # only the public half left
 
 
+def test_commands_name_the_folder(folder: Path) -> None:
+    join(folder.parent / "h_a", "chexpert", "localhost:9443", folder / "authority.crt")
+    for name in ("hospital.yaml", "README.md"):
+        text = (folder.parent / "h_a" / name).read_text(encoding="utf-8")
+        assert set(re.findall(r"chestfed federation hospital (\w+)", text)) == {"h_a"}, name
+
+
 def test_new_key_replaces_the_old(folder: Path) -> None:
     home = folder.parent / "anne"
     before = (folder / "keys" / "anne.pub").read_bytes()

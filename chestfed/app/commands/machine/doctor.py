@@ -80,9 +80,10 @@ def _check_machine(out: Path, data: Path | None) -> Iterator[Finding]:
     yield _check_disk(out)
     yield _check_gpu()
     if data is not None:
-        folders = sum(1 for path in data.iterdir() if path.is_dir()) if data.is_dir() else -1
-        text = plural(folders, "folder") if folders >= 0 else "not a folder: give the one that contains the sites'"
-        yield Finding("data", "ok" if folders >= 0 else "problem", text)
+        folders = sum(1 for path in data.iterdir() if path.is_dir()) if data.is_dir() else 0
+        absent = "no site is there" if data.is_dir() else "not a folder"
+        text = plural(folders, "folder") if folders else f"{absent}: give the folder that contains the sites'"
+        yield Finding("data", "ok" if folders else "problem", text)
 
 
 def _check_disk(out: Path) -> Finding:

@@ -46,8 +46,8 @@ faults:
 _HOSPITAL = """\
 # The hospital "{name}". Paths are relative to this file. Keys: docs/deployment.md.
 #
-#   chestfed federation hospital {name} --check    (the site's YAML and labels, and the connection)
-#   chestfed federation hospital {name}
+#   chestfed federation hospital {folder} --check    (the site's YAML and labels, and the connection)
+#   chestfed federation hospital {folder}
 hospital: {name}
 server: {address}
 site: {site}
@@ -59,7 +59,7 @@ leaves:
   results: {results}                  # what leaves of test images: scores (probabilities), aucs (no rows) or nothing
   smallest_count: 0              # counts from 1 to this are reported as this
 policy:
-  approval: {approval}             # required: a study waits for `chestfed federation hospital {name} --approve`
+  approval: {approval}             # required: a study waits for `chestfed federation hospital {folder} --approve`
 """
 
 _README = """\
@@ -156,9 +156,10 @@ def join(folder: Path, name: str, address: str, authority: Path, samples: Path |
     if samples is not None:
         site, data = json.dumps(str(sample_sites()[name])), json.dumps(str(samples.absolute()))
         results, approval = "scores", "none    "
-    about = {"name": name, "address": address, "site": site, "data": data, "results": results, "approval": approval}
-    (folder / HOSPITAL_FILE).write_text(_HOSPITAL.format(**about), encoding="utf-8")
-    text = _README.format(name=name, folder=folder.name, address=address, version=__version__)
+    about = {"name": name, "folder": folder.name, "address": address}
+    settings = {"site": site, "data": data, "results": results, "approval": approval}
+    (folder / HOSPITAL_FILE).write_text(_HOSPITAL.format(**about, **settings), encoding="utf-8")
+    text = _README.format(**about, version=__version__)
     (folder / "README.md").write_text(text, encoding="utf-8")
     return _new_key(folder, name)
 
