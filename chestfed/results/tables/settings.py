@@ -6,7 +6,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pandas as pd
@@ -39,6 +39,8 @@ class MethodFacts(TypedDict):
     algorithm: str
     objective: str
     settings: dict[str, float | str]
+    #: Steps of a client in each stage, in whole rounds; missing in folders of earlier releases.
+    steps: NotRequired[list[int]]
     options: dict[str, float | str | None]
     chosen: str
     #: Means over the seeds; megabytes up and down of all clients.
@@ -70,7 +72,8 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
     settings = {key: federated[key] for key in _COMMON if federated.get(key) is not None}
     costs = pd.DataFrame([run.costs(k) for run in runs]).mean()
     clients = federated.get("clients_per_round") or k
-    return {
+    steps: list[int] | None = runs[0].about.get("stage_batches")
+    facts: MethodFacts = {
         "method": name,
         "algorithm": runs[0].settings.algorithm,
         "objective": runs[0].settings.objective.partition(",")[0],
@@ -81,6 +84,7 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
         "gradients_per_client": float(costs["gradients"] / clients),
         "megabytes": float((costs["bytes_up"] + costs["bytes_down"]) / 1e6),
     }
+    return facts if steps is None else {**facts, "steps": steps}
 
 
 def describe_tuning(tuning: Mapping[str, Any] | None) -> str:
@@ -116,7 +120,10 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
     rows: Rows = []
     for method in methods:
         settings = method["settings"]
-        numbers = (_format(settings.get(key, "")) for key in ("local_lr", "window", "stage_steps"))
+        steps = method.get("steps", [])
+        run = _format(steps[0] if steps else settings.get("stage_steps", ""))
+        run = f"{min(steps)} to {max(steps)}" if len(set(steps)) > 1 else run
+        numbers = (*(_format(settings.get(key, "")) for key in ("local_lr", "window")), run)
         costs = [
             f"{method['rounds']:,.0f}",
             f"{method['gradients_per_client']:,.0f}",

@@ -253,7 +253,12 @@ class Federated(Steps):
     @property
     def batches(self) -> int:
         """Batches that one client takes over all stages: what `wanted_steps` asks for, in whole rounds."""
-        return self.steps * self.batches_per_step
+        return sum(self.stage_batches)
+
+    @property
+    def stage_batches(self) -> list[int]:
+        """Batches that one client takes in each stage, in whole rounds."""
+        return [stage.rounds * stage.window * self.batches_per_step for stage in self.schedule]
 
     def build_rule(self, number: int, p: Tensor, clients: int, layout: Layout | None = None, **more: Any) -> Any:
         """The rule with the hyper-parameters of a stage, counted from 0: an `Algorithm`, or what the layout runs.

@@ -61,6 +61,7 @@ def write_identity(folder: Path, experiment: Experiment) -> None:
         "title": pipeline.title,
         "settings": identity.settings,
         "configuration": shareable(pipeline),
+        "stage_batches": pipeline.federated.stage_batches,
     }
     asked["scored"] = describe_test_set(experiment)
     if experiment.sites:

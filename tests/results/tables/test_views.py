@@ -249,5 +249,6 @@ def test_settings_say_what_differs() -> None:
     assert "window" not in text
     assert "by hand" in text
     assert settings.state_settings([]) == ""
-    grid = settings.make_settings_grid([facts, other])
+    grid = settings.make_settings_grid([facts, other, {**facts, "steps": [96, 112]}, {**facts, "steps": [96, 96]}])
+    assert [line.cells[3].text for line in grid.lines] == ["1000", "1000", "96 to 112", "96"]
     assert {len(line.cells) + 1 for line in grid.lines} == {len(grid.columns)}

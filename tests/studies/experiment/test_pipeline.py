@@ -321,6 +321,7 @@ def test_paths_of_an_extended_file(tmp_path: Path) -> None:
 def test_npa_steps_and_batches() -> None:
     schedule: dict[str, Any] = {"window": 4, "stage_steps": 10, "stages": 2, "batch_size": 8}
     plain = Federated.model_validate(schedule)
+    assert (plain.stage_batches, plain.batches) == ([12, 8], 20)  # what one is too long by, the next is shorter by
     small = Federated.model_validate({**schedule, "algorithm": "npa"})
     large = Federated.model_validate({**schedule, "algorithm": "npa_large_batch"})
     assert [(s.window, s.rounds) for s in small.schedule] == [(1, 10)] * 2

@@ -48,6 +48,7 @@ def test_tables_and_parts_are_written(finished: Path) -> None:
     assert len(rows) == 12
     study = json.loads((finished / "study.json").read_text())
     assert study["synthetic"] is True
+    assert study["stage_batches"] == [4, 4]
     assert set(study["inputs"]) == {"chexpert", "chestxray8", "padchest", "mimic_cxr", "vindr", "test set"}
     assert finished.name.endswith(study["digest"])
     history = [json.loads(line) for line in (finished / "k2" / "rounds.jsonl").read_text().splitlines()]
