@@ -41,6 +41,7 @@ def run_ranks(folder: Path, count: int, work: Callable[[Link], Any], timeout: fl
 
 def _work(file: Path, variables: dict[str, str], work: Callable[[], Any]) -> None:
     os.environ.update(variables)
+    torch.set_num_threads(1)  # the pool of the test's process is not forked: to wait for its threads would never end
     file.write_bytes(pickle.dumps(work()))
 
 
