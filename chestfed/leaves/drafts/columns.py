@@ -11,7 +11,7 @@ import pandas as pd
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import WORDS, name_disease, name_unit, name_view, plain
-from chestfed.data.sites.reader import group_spellings
+from chestfed.data.sites.reader import group_spellings, plain_id
 from chestfed.leaves.drafts.codes import (
     MOST_WORDS,
     add_codes,
@@ -46,6 +46,15 @@ _SPLIT_WORDS: Final = frozenset(
 )
 #: A column of a split has no more values than this.
 _MOST_SPLITS: Final = 4
+#: Forms of dates and of the time behind them; where day and month can be exchanged in all cells, the day is first.
+_DAYS: Final = (
+    *("%Y-%m-%d", "%Y%m%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y"),
+    *("%d.%m.%y", "%d/%m/%y", "%d-%m-%y", "%m/%d/%y", "%m-%d-%y"),
+)
+_TIMES: Final = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S")
+_SIGNS, _ZEROS, _POINT_ZERO = (r"[\W_]", ""), (r"(?<!\d)0+(?=\d)", ""), (r"\.0$", "")
+#: Replacements in names in capitals that make those of one person alike, the least first.
+_ALIKE: Final = ((), (_SIGNS,), (_POINT_ZERO,), (_ZEROS,), (_POINT_ZERO, _ZEROS), (_SIGNS, _ZEROS))
 _SPELLINGS: Final = "capitals, spaces, leading zeros, .0, or a sign before or within the number"
 
 
@@ -70,7 +79,7 @@ def propose_patient(proposal: Proposal) -> None:
         if number := _count_spellings(proposal.frame[answer]):
             proposal.first.append(
                 f"{number:,} values of '{answer}' are written in several ways ({_SPELLINGS}), and count as "
-                "several patients: write those of one person alike"
+                f"several patients: write those of one person alike{_write_alike(proposal.frame[answer])}"
             )
         return
     names = [name for name in proposal.headers if name != proposal.columns.get("image")]
@@ -108,9 +117,25 @@ def _ask_spellings(proposal: Proposal, name: str) -> None:
     if number := _count_spellings(proposal.frame[name]):
         proposal.ask(
             f"patient: {number:,} values of '{name}' are written in several ways, which differ only in "
-            f"{_SPELLINGS}; write those of one person alike",
+            f"{_SPELLINGS}; write those of one person alike{_write_alike(proposal.frame[name])}",
             f"{option('--column', f'patient={name}')} (they are different persons)",
         )
+
+
+def _write_alike(cells: pd.Series) -> str:
+    """Advice with the line of pandas that gives the names of each person the first one's spelling, if there is one."""
+    names = pd.Series(cells.dropna().unique())
+    plain_names = names.map(plain_id)
+    for steps in _ALIKE:
+        keys, expression = names.str.upper(), ".astype(str).str.upper()"
+        for pattern, text in steps:
+            keys = keys.str.replace(pattern, text, regex=True)
+            expression += f".str.replace(r'{pattern}', '{text}', regex=True)"
+        if have_same_groups(keys, plain_names):
+            column = f"frame[{str(cells.name)!r}]"
+            line = f"{column} = {column}.groupby({column}{expression}).transform('first')"
+            return f"; {convert(line)}"
+    return ""
 
 
 def _explain_none(proposal: Proposal, unfit: list[str]) -> str:
@@ -292,8 +317,8 @@ def _explain_ages(proposal: Proposal, name: str) -> str:
     cells = proposal.frame[name].dropna()
     if dates := int(is_date(cells).sum()):
         exam = next((other for other in proposal.headers if other != name and has_dates(proposal.frame[other])), "DATE")
-        days = f"pd.to_datetime(frame[{exam!r}]) - pd.to_datetime(frame[{name!r}])"
-        line = f"frame[{name!r}] = ({days}).dt.days // 365.25"
+        taken, born = (_write_dates(proposal, column) for column in (exam, name))
+        line = f"frame[{name!r}] = ({taken} - {born}).dt.days // 365.25"
         whose = f"if they are dates of birth and {exam} is the date of the image, "
         return f"{count(dates, len(cells))} are dates, and an age is in years: {whose}{convert(line)}"
     if years := int(cells.str.strip().str.fullmatch(r"(?:19|20)\d\d").sum()):
@@ -302,6 +327,17 @@ def _explain_ages(proposal: Proposal, name: str) -> str:
         line = f"frame.rename(columns={{{name!r}: {f'{name} (months)'!r}}})"
         return f"too few cells are ages in years; of months: {convert(line)}"
     return "too few cells are ages in years"
+
+
+def _write_dates(proposal: Proposal, name: str) -> str:
+    """The expression of pandas that reads a column's dates, in the first form that fits all its cells."""
+    cells = proposal.frame[name].dropna() if name in proposal.headers else pd.Series(dtype=object)
+    dates = cells[is_date(cells)] if len(cells) else cells
+    coerced = ", errors='coerce'" if len(dates) < len(cells) else ""
+    for form in (day + time for day in _DAYS for time in _TIMES):
+        if len(dates) and pd.to_datetime(dates, format=form, errors="coerce").notna().all():
+            return f"pd.to_datetime(frame[{name!r}], format={form!r}{coerced})"
+    return f"pd.to_datetime(frame[{name!r}], format='mixed', dayfirst=True{coerced})"
 
 
 def _propose_date(proposal: Proposal) -> None:

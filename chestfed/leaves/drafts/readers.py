@@ -9,6 +9,7 @@ from typing import Final
 
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.data.sites.lexicon import COLUMNS, JOINT, NAMES, TURNING, list_names, plain
 from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import READER
@@ -194,15 +195,17 @@ def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> N
             usual = image.dropna().nunique() < 0.7 * image.notna().sum()
             if not long and _drop_copies(proposal, again):
                 return
-            text = f"{again.nunique():,} images have several rows ({list_rows(again.index)})"
             choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
             if choices or long:
                 choices.append("--column reader=none" if long else _DROP)
-                text += "; which column names who labeled the row?"
+                text = f"{_count_repeated(again)}; which column names who labeled the row?"
             else:
+                again = _drop_alike(frame, again)
                 groups = frame.loc[again.index].groupby(again)
                 differ = [repr(name) for name in proposal.headers if (groups[name].nunique(dropna=False) > 1).any()]
-                text += f" and differ in {', '.join(differ)}: correct the table, or leave them out"
+                text = (
+                    f"{_count_repeated(again)} that differ in {', '.join(differ)}: correct the table, or leave them out"
+                )
                 choices.append(_DROP)
             if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
                 proposal.ask(f"annotators: {text}", *choices, about=called or fitting)
@@ -221,6 +224,17 @@ def _varies(cells: pd.Series, image: pd.Series, *, long: bool) -> bool:
     if not long:
         return not pd.DataFrame({"image": image, "cell": cells}).duplicated().any()
     return bool((per_image > 1).any() and per_image.nunique() == 1 and 2 * cells.nunique() <= image.nunique())
+
+
+def _count_repeated(again: pd.Series) -> str:
+    return f"{plural(again.nunique(), 'image')} with several rows ({list_rows(again.index)})"
+
+
+def _drop_alike(frame: pd.DataFrame, again: pd.Series) -> pd.Series:
+    """The rows of images of which two rows differ, one of each; all, if none do."""
+    rows = again[~frame.loc[again.index].assign(**{"\0image": again}).duplicated()]
+    rows = rows[rows.duplicated(keep=False)]
+    return rows if len(rows) else again
 
 
 def _drop_copies(proposal: Proposal, again: pd.Series) -> bool:

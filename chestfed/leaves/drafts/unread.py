@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import NO_FINDING, list_names, name_view, plain
@@ -20,6 +21,7 @@ from chestfed.leaves.drafts.codes import (
     ask_codes,
     count_with_empty,
     guess_label,
+    guess_words,
     list_frequent,
     names_split,
     offer_codes,
@@ -72,8 +74,7 @@ def account_for_rest(proposal: Proposal) -> None:
     for name in few:
         proposal.ask(
             f"not read: '{name}': {_show_values(counts[name])}. Does it say which rows to leave out, which images are "
-            f"for testing, what is found ({option('--label', f'DISEASE={name}')}), whose the images are, or nothing "
-            "of these?",
+            "for testing, what is found, whose the images are, or nothing of these?",
             *_list_answers(proposal, name, counts[name]),
             f"{option('--column', f'ignore={name}')} (nothing of these)",
         )
@@ -142,6 +143,9 @@ def _describe(cells: pd.Series) -> str:
 def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list[str]:
     """Options for a column: the rows to leave out, and what else its cells may be."""
     values = list_frequent(counts)[:_MOST_SHOWN]
+    guess = guess_words("sex", name, [value for value in counts if value])
+    if {"F", "M"} <= {guess(value)[0] for value in counts if value} and _has_no_sex(proposal):
+        return [f"{option('--column', f'sex={name}')} (the patient's sex)"]
     more = " ..." if len(values) < len(counts) else ""
     kept = offer_codes(name, values, ["keep", *["drop"] * (len(values) - 1)])
     answers = [f"{kept}{more} (these rows are left out, or the other way round)"] if values else []
@@ -149,12 +153,20 @@ def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list
         answers.insert(0 if names_split(name) else 1, split)
     if "finding" in proposal.columns and not is_constant(proposal.frame[name].fillna(""), proposal.image):
         answers.append(f"{option('--column', f'value={name}')} (whether the finding of the row is present)")
+    labeled = [disease for disease in DISEASES if disease in proposal.labels]
+    lacking = ", ".join(disease for disease in DISEASES if disease not in labeled) if labeled else ""
+    without = f"; none yet for {lacking}" if lacking else ""
+    answers.append(f"{option('--label', f'DISEASE={name}')} (whether a disease is present{without})")
     number, share = _count_split(proposal, proposal.frame[name])
     years = are_years(proposal.frame[name].dropna().unique())
     if share >= _MOSTLY and proposal.get_answer("site") is None and not years:
         text = f"{number:,} patient numbers occur at several of its values: different persons"
         answers.append(f"{option('--column', f'site={name}')} ({text})")
     return answers
+
+
+def _has_no_sex(proposal: Proposal) -> bool:
+    return "sex" not in proposal.columns and not proposal.is_in_path("sex") and proposal.get_answer("sex") is None
 
 
 def _propose_filter(proposal: Proposal, name: str) -> None:

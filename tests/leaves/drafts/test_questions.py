@@ -696,6 +696,66 @@ def test_names_before_conversion_are_matched(bring: Bring, tmp_path: Path) -> No
     assert read_site(tmp_path)["table"]["images"]["suffix"] == "any"
 
 
+def run_line(out: str, table: Path, column: str) -> pd.DataFrame:
+    """The table after the printed line of pandas."""
+    text = " ".join(out.split())
+    line = text[text.index(f"pandas: frame['{column}']") :].removeprefix("pandas: ").split(" (docs/convert.md)")[0]
+    frame = pd.read_csv(table, dtype=str)
+    exec(line, {"pd": pd, "frame": frame})
+    return frame
+
+
+@pytest.mark.parametrize(
+    ("form", "more"),
+    [("%d.%m.%Y", ""), ("%m/%d/%Y", ""), ("%d.%m.%Y %H:%M", ""), ("%d.%m.%Y", "?")],
+)
+def test_line_for_dates_of_birth_runs(bring: Bring, tmp_path: Path, form: str, more: str) -> None:
+    def change(cells: Row, n: int) -> Row:
+        taken = pd.Timestamp(2026, 1, n % 28 + 1).strftime(form)
+        return {**cells, "Age": pd.Timestamp(1949, 3, n % 28 + 1).strftime("%d.%m.%Y"), "Exam": taken}
+
+    run = bring(lambda cells, n: change(cells, n) | ({"Age": more} if more and n == 5 else {}))
+    ages = run_line(run().out, tmp_path / "labels.csv", "Age")["Age"]
+    assert set(ages.dropna()) == {76}
+    assert ages.isna().sum() == bool(more)
+
+
+@pytest.mark.parametrize("forms", [("HC-", "hc "), ("HC-", "hc-"), ("7", "07"), ("HC-", "HC-0")])
+def test_line_for_patients_makes_them_alike(bring: Bring, tmp_path: Path, forms: tuple[str, str]) -> None:
+    out = bring(lambda cells, n: {**cells, "Patient": f"{forms[n % 2]}{n // 2:04}"})().out
+    patients = run_line(out, tmp_path / "labels.csv", "Patient")["Patient"]
+    assert patients.nunique() == 18
+    assert patients.str.startswith(forms[0]).all()
+
+
+@pytest.mark.parametrize("words", [("m", "w"), ("M", "F"), ("male", "female")])
+def test_sexes_of_any_column_are_offered(bring: Bring, tmp_path: Path, words: tuple[str, str]) -> None:
+    sexes = ["M", "F"]
+    run = bring(lambda cells, n: {**{k: v for k, v in cells.items() if k != "Sex"}, "Pat.-G.": words[n // 2 % 2]})
+    asked = " ".join(run().out.split())
+    assert "--column sex=Pat.-G." in asked
+    assert "--column split=Pat.-G." not in asked
+    assert run("--column", "sex=Pat.-G.").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert set(frame["sex"]) == set(sexes)
+
+
+def test_column_of_a_finding_is_offered(bring: Bring) -> None:
+    text = " ".join(bring(lambda cells, n: {**cells, "Stauung": ("nein", "V.a.", "ja")[n % 3]})().out.split())
+    assert "--label DISEASE=Stauung" in text
+
+
+def test_repetitions_are_no_differences(bring: Bring, tmp_path: Path) -> None:
+    first = wide(make_films(doubt=False))
+
+    def change(cells: Row, n: int) -> Row:
+        other = "yes" if first[0]["Edema"] == "no" else "no"
+        return {1: {**first[0], "Edema": other}, 3: first[2]}.get(n, cells)
+
+    text = " ".join(bring(change)().out.split())
+    assert "1 image with several rows (rows 2, 3) that differ in 'Edema'" in text
+
+
 def test_spellings_of_patients_are_shown(bring: Bring) -> None:
     out = bring(lambda cells, n: {**cells, "Patient": f"{('HC-', 'hc ')[n % 2]}{n // 2:04}"})(
         "--column", "patient=Patient"
@@ -863,7 +923,7 @@ def test_dates_of_birth_are_no_ages(bring: Bring, cell: str, words: str) -> None
     result = run()
     text = " ".join(result.out.split())
     assert (result.code, words in text, "--column age=none" in text) == (2, True, True)
-    assert ("frame['Exam']) - pd.to_datetime(frame['Age'])" in text) == ("dates" in words)
+    assert ("(pd.to_datetime(frame['Exam'], format=" in text) == ("dates" in words)
     assert run("--column", "age=Age").code == 1
     assert run("--column", "age=none").code == 0
 
@@ -884,7 +944,7 @@ def test_differing_rows_are_left_out_as_advised(bring: Bring, tmp_path: Path) ->
 
     run = bring(change)
     text = " ".join(run().out.split())
-    assert "(rows 2, 3) and differ in 'Edema'" in text
+    assert "(rows 2, 3) that differ in 'Edema'" in text
     assert run("--set", "rows.duplicate=drop", "--set", "rows.contradictory=drop").code == 0
     config = load_site_config(tmp_path / "site_configs/hospital.yaml")
     table = open_site(config, tmp_path)
