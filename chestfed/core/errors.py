@@ -130,6 +130,13 @@ class Problem:
         return f"{where}: {self.message}"
 
 
+class ImageProblem(Problem):
+    """A defect of the image `file`; `row` is that of the label file which names it."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.message}" + ("" if self.row is None else f" (row {self.row} of the labels)")
+
+
 class SiteError(ChestfedError):
     """All the problems of one site in one report, grouped by kind."""
 

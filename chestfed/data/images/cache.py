@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, Problem, SiteError
+from chestfed.core.errors import ImageError, ImageProblem, Problem, SiteError
 from chestfed.data.images.copies import open_database
 from chestfed.data.images.database import KEY, Database, digest_pixels
 from chestfed.data.images.decode import prepare_image
@@ -120,7 +120,7 @@ def _collect(
     for row in sorted({*reasons, *files.failures}):
         image, line = str(table.frame["image"].iat[row]), int(lines[row])
         if row in reasons:
-            problems.append(Problem("unreadable image", image, reasons[row], line, _SKIP_ADVICE))
+            problems.append(ImageProblem("unreadable image", image, reasons[row], line, _SKIP_ADVICE))
         else:
             problems.append(files.failures[row].problem(image, line))
     if problems and not skip_unreadable:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Generic, Literal, NamedT
 import numpy as np
 import xxhash
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import ImageProblem, Problem
 from chestfed.core.processes.workers import parallel_map
 from chestfed.data.images.copies import open_database, publish
 from chestfed.data.images.database import FILES, KEY, Database, Row, only_writer, unpack_keys
@@ -80,7 +80,7 @@ class Failure:
     def problem(self, image: str, row: int) -> Problem:
         """The problem to report."""
         title = "missing image" if self.kind == "missing" else NOT_READ_NOW
-        return Problem(title, image, self.reason, row, _ADVICE[self.kind])
+        return ImageProblem(title, image, self.reason, row, _ADVICE[self.kind])
 
 
 #: The kind of problem of an image that may be read another time.

@@ -175,8 +175,8 @@ def test_bad_images_are_reported_or_counted(tmp_path: Path) -> None:
         fill_cache(table, tmp_path / "cache", SMALL)
     text = str(caught.value)
     assert "has 2 problems" in text
-    assert "images/patient00001.png:3: no such file" in text
-    assert "images/patient00003.png:5: the file is empty (0 bytes)" in text
+    assert "images/patient00001.png: no such file (row 3 of the labels)" in text
+    assert "images/patient00003.png: the file is empty (0 bytes) (row 5 of the labels)" in text
     assert "--skip-unreadable" in text
     images = fill_cache(table, tmp_path / "cache", SMALL, skip_unreadable=True)
     assert [problem.row for problem in images.quarantined] == [3, 5]
