@@ -715,7 +715,9 @@ def test_line_for_dates_of_birth_runs(bring: Bring, tmp_path: Path, form: str, m
         return {**cells, "Age": pd.Timestamp(1949, 3, n % 28 + 1).strftime("%d.%m.%Y"), "Exam": taken}
 
     run = bring(lambda cells, n: change(cells, n) | ({"Age": more} if more and n == 5 else {}))
-    ages = run_line(run().out, tmp_path / "labels.csv", "Age")["Age"]
+    result = run()
+    assert result.code == 2, result.err
+    ages = run_line(result.out, tmp_path / "labels.csv", "Age")["Age"]
     assert set(ages.dropna()) == {76}
     assert ages.isna().sum() == bool(more)
 
