@@ -121,8 +121,9 @@ def _hint(document: Document, model: type[BaseModel], location: Location, dotted
             section = section[part]
         else:
             section = section.get(part) if isinstance(section, dict) else None
-    for name, field in fields if isinstance(section, dict) else ():
-        chosen = [mark.find_model(section.get(name)) for mark in _choices(field)]
+    values: dict[object, object] = section if isinstance(section, dict) else {}
+    for name, field in fields:
+        chosen = [mark.find_model(values.get(name)) for mark in _choices(field)]
         if any(kind is not None and key in kind.model_fields for kind in chosen):
             meant = f"{dotted.removesuffix(str(key))}{name}.{key}"
             return f": it is an option of its {name}; did you mean '{meant}'?", meant
