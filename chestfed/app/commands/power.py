@@ -18,6 +18,7 @@ from chestfed.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from rich.console import Console
     from rich.table import Table
 
     from chestfed.results.evaluation.joining.planning import Assumptions
@@ -94,7 +95,7 @@ def power(
         chestfed power source_addition_samples --difference 0.03
         chestfed power runs/mine-seed1-0123 runs/mine-seed2-4567 --difference 0.03 --comparisons 4
     """
-    from chestfed.results.evaluation.joining.planning import find_seeds, find_times, tabulate
+    from chestfed.results.evaluation.joining.planning import find_seeds, tabulate
     from chestfed.results.evaluation.training_seeds import POWER
 
     console, numbers = open_console(), _read_numbers(seeds)
@@ -117,12 +118,7 @@ def power(
     if not is_pilot:
         text = "A finished study measures the variance over its test patients, so the numbers that it advises differ."
         say(console, text)
-    for count in numbers:
-        times = find_times(assumptions, difference, count, comparisons)
-        text = "no number of patients shows it"
-        if times is not None:
-            text = f"{math.ceil(times * patients):,} test patients, {times:.3g} times the {patients:,} of this test set"
-        say(console, f"With {plural(count, 'seed')}: {text}.")
+    _show_patients(console, assumptions, difference, numbers, comparisons, patients)
     needed_text = "no number of seeds shows" if needed is None else f"{plural(needed, 'seed')} show"
     result = {"seeds_needed": needed, "difference": difference, "rows": table.to_dict("records")}
     if csv is not None:
@@ -135,6 +131,25 @@ def power(
         _draw(table, difference, figure)
         say(console, f"written to {figure}")
     show_answer(console, f"With this test set {needed_text} a difference of {difference:g}", **result)
+
+
+def _show_patients(
+    console: Console,
+    assumptions: Assumptions,
+    difference: float,
+    numbers: Sequence[int],
+    comparisons: int,
+    patients: int,
+) -> None:
+    """Print how many test patients show the difference with each number of seeds."""
+    from chestfed.results.evaluation.joining.planning import find_times
+
+    for count in numbers:
+        times = find_times(assumptions, difference, count, comparisons)
+        text = "no number of patients shows it"
+        if times is not None:
+            text = f"{math.ceil(times * patients):,} test patients, {times:.3g} times the {patients:,} of this test set"
+        say(console, f"With {plural(count, 'seed')}: {text}.")
 
 
 def _read_numbers(text: str) -> list[int]:

@@ -324,28 +324,13 @@ def _check(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[list[
         places = zip(cells["file"].tolist(), cells["row"].tolist(), texts, strict=True)
         return [Problem(kind, file, text, row, advice) for file, row, text in places]
 
-    def duplicate(place: int) -> str:
-        return f"duplicate of the image at {where(first[place])}"
-
-    def differ(place: int) -> str:
-        other = first[place] if first[place] != place else np.flatnonzero(first == place)[-1]
-        pair = raw.iloc[[other, place]][[*DESCRIBING, *config.diseases]]
-        names = ", ".join(str(name) for name in pair if pair[name].nunique(dropna=False) > 1)
-        return f"differs from the row of this image at {where(other)} in {names}"
-
     problems = note(~named, "blank name", "no image name", fill) + note(~known, "blank name", "no patient", fill)
     text, advice = "the patient is a number that a program has rounded", "export the column as text from the original"
     problems += note(rounded, "rounded number", text, advice)
     problems += note(outside, _OUTSIDE, "the image's path leaves the site's root", inside)
     again = (first != places) & named
     if again.any():
-        differing = again & ~find_agreeing(raw, config.diseases)
-        advice = f"keep one row per image{offer_dropping('duplicate')}"
-        problems += note(again & ~differing, "duplicate image", duplicate, advice)
-        if config.rows.contradictory == "drop":  # no row of such an image is better than another
-            differing = np.isin(first, first[differing])
-        advice = f"all rows of an image must agree: correct them{offer_dropping('contradictory')}"
-        problems += note(differing, "contradictory rows", differ, advice)
+        problems += _check_repeats(raw, config, first, again, note)
     if config.splits.official:
         split, earlier = raw["split"].to_numpy(dtype=object), _find_first(patient)
         strayed = (split != split[earlier]) & known & raw["split"].notna().to_numpy(dtype=bool)
@@ -387,6 +372,32 @@ def _find_links(
     return np.array(
         [row in reported for row in zip(raw["file"].tolist(), raw["row"].tolist(), strict=True)], dtype=bool
     )
+
+
+def _check_repeats(
+    raw: pd.DataFrame, config: SiteConfig, first: np.ndarray, again: np.ndarray, note: Callable[..., list[Problem]]
+) -> list[Problem]:
+    """The problems of rows of an image that an earlier row has, `first`: they agree with it, or contradict it."""
+
+    def where(place: int) -> str:
+        return f"{raw['file'].iat[place]}:{raw['row'].iat[place]}"
+
+    def duplicate(place: int) -> str:
+        return f"duplicate of the image at {where(first[place])}"
+
+    def differ(place: int) -> str:
+        other = first[place] if first[place] != place else np.flatnonzero(first == place)[-1]
+        pair = raw.iloc[[other, place]][[*DESCRIBING, *config.diseases]]
+        names = ", ".join(str(name) for name in pair if pair[name].nunique(dropna=False) > 1)
+        return f"differs from the row of this image at {where(other)} in {names}"
+
+    differing = again & ~find_agreeing(raw, config.diseases)
+    advice = f"keep one row per image{offer_dropping('duplicate')}"
+    problems = note(again & ~differing, "duplicate image", duplicate, advice)
+    if config.rows.contradictory == "drop":  # no row of such an image is better than another
+        differing = np.isin(first, first[differing])
+    advice = f"all rows of an image must agree: correct them{offer_dropping('contradictory')}"
+    return problems + note(differing, "contradictory rows", differ, advice)
 
 
 def _check_names(patients: pd.Series) -> tuple[np.ndarray, np.ndarray]:
