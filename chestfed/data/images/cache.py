@@ -116,7 +116,8 @@ def _collect(
 ) -> CachedImages:
     undecodable = np.flatnonzero(files.known & (files.numbers < 0)).tolist()
     reasons = {row: files.cells["reason"][row] for row in undecodable} | files.refused
-    problems, lines = [], table.frame["row"].to_numpy()
+    problems: list[Problem] = []
+    lines = table.frame["row"].to_numpy()
     for row in sorted({*reasons, *files.failures}):
         image, line = str(table.frame["image"].iat[row]), int(lines[row])
         if row in reasons:
