@@ -128,7 +128,7 @@ def test_gossip_refuses_running_statistics(home: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--methods", "codasca,codas"], "unknown algorithm 'codas'; did you mean 'coda"),
+        (["--methods", "codasca,codas"], "no algorithm has the name 'codas'; did you mean coda"),
         (["--methods", "coda,coda"], "selected: name each once; found coda, coda"),
         (["--methods", "coda", "--set", "methods.coda.widow=3"], "unknown key .*widow"),
     ],
