@@ -127,7 +127,7 @@ NAME_KINDS = {
 
 
 def recognize(path: Path) -> tuple[str, str]:
-    """What a file or folder is to commands, and one that takes it; empty where no command takes it."""
+    """Kind of a file or folder, and a command that takes it; empty where none does."""
     if (path / _OF_RUNS[0]).is_file():
         return "a run", f"chestfed report {path}"
     if (path / _OF_RUNS[1]).is_file():

@@ -84,10 +84,12 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        kept = "" if mode is None else " The earlier file is kept."
+        earlier = "" if mode is None else " The earlier file is kept."
         full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         advice = " Free space there and run the same command again." if full else ""
-        raise NotWrittenError(f"{path}: cannot be written: {error.strerror or error}.{kept}{advice}", error) from None
+        raise NotWrittenError(
+            f"{path}: cannot be written: {error.strerror or error}.{earlier}{advice}", error
+        ) from None
 
 
 def _create_beside(path: Path, mode: int) -> Path:

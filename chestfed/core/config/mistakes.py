@@ -46,7 +46,7 @@ def refuse(document: Document, model: type[BaseModel], error: ValidationError) -
 
 
 def describe_value(detail: ErrorDetails) -> str:
-    """What a value should be, and what it is: `should be a number, found 'x'`."""
+    """Words for a wrong value: `should be a number, found 'x'`."""
     value: object = detail.get("input")
     shown = "" if isinstance(value, dict | list) else f", found {value!r}"
     words = _WORDS.get(detail["type"], "").format(**detail.get("ctx", {}))

@@ -126,14 +126,14 @@ def find_fault(error: BaseException) -> str:
     """The line of a plug-in's own code that an error came from, and the error: "mine.py:7, in loss: ..."; or empty."""
     tops = {module.partition(".")[0] for module in _loaded} - {"chestfed"}
     files = {str(file) for loaded in _loaded.values() for file in loaded.files}
-    found = ""
+    fault = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         code = frame.f_code
         if code.co_filename in files or str(frame.f_globals.get("__name__")).partition(".")[0] in tops:
             name = Path(code.co_filename).name
             text = linecache.getline(code.co_filename, line).strip()
-            found = f"{name}:{line}, in {code.co_name}: {type(error).__name__}: {first_line(error)}\n    {text}"
-    return found
+            fault = f"{name}:{line}, in {code.co_name}: {type(error).__name__}: {first_line(error)}\n    {text}"
+    return fault
 
 
 def codes_in_use() -> dict[str, str]:

@@ -30,8 +30,8 @@ def list_mistakes(part: object, arguments: Mapping[str, Sequence[str]]) -> Itera
             try:
                 signature(method).bind(*arguments[name])
             except TypeError:
-                wanted = ", ".join(arguments[name])
-                yield f"{kind}.{name}{signature(method)} is called as {name}({wanted}): change its arguments"
+                passed = ", ".join(arguments[name])
+                yield f"{kind}.{name}{signature(method)} is called as {name}({passed}): change its arguments"
         elif meant := nearest(name, arguments.keys() - own.keys(), 0.85):
             yield f"{kind}.{name} is never called: rename it to {meant}, or begin its name with an underscore"
 

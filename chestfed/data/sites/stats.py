@@ -85,7 +85,7 @@ def render(frame: pd.DataFrame) -> RenderableType:
 
 
 def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> list[str]:
-    """What a reader has to know of the test patients: diseases with fewer than `least` of a class, and how drawn."""
+    """Notes on the test patients: diseases with fewer than `least` of a class, and how they were drawn."""
     test, sentences = table.select("test"), []
     patients, few = test.frame["patient"].to_numpy(), []
     for disease, labels in zip(table.diseases, test.labels().T, strict=True):

@@ -1,4 +1,4 @@
-"""What a rule's methods return, checked where it is taken in: later its cause could not be named."""
+"""Checks of a rule's return values where they are taken in: later their cause could not be named."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def _refuse_other_tensors(tensors: Mapping[str, object], expected: Mapping[str, 
     for name, like in expected.items():
         tensor = tensors.get(name)
         shown = f"{tensor.dtype} {list(tensor.shape)}" if isinstance(tensor, Tensor) else f"a {type(tensor).__name__}"
-        if shown != (wanted := f"{like.dtype} {list(like.shape)}"):
-            raise _refusal(f"{what} returned {name} as {shown}, not {wanted}")
+        if shown != (expected_form := f"{like.dtype} {list(like.shape)}"):
+            raise _refusal(f"{what} returned {name} as {shown}, not {expected_form}")
 
 
 def _refusal(text: str) -> TrainingError:

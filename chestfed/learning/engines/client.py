@@ -359,7 +359,7 @@ class NetworkClient:
         )
 
     def find_not_finite(self, primal: Tensor, dual: Tensor) -> str:
-        """What is not finite at a point on the next batch, the first in their order; empty if all are, or unknown.
+        """Name of the first that is not finite at a point on the next batch; empty if all are finite, or unknown.
 
         Images, logits, loss or gradient.
         """

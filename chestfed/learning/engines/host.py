@@ -58,7 +58,7 @@ class Client(Protocol):
         """Take the running statistics anew, with the weights in `primal`, from the next `batches` batches."""
 
     def find_not_finite(self, primal: Tensor, dual: Tensor) -> str:
-        """What is not finite at a point on the next batch: images, logits, loss or gradient; empty: all are."""
+        """Name of what is not finite at a point on the next batch: images, logits, loss or gradient; or empty."""
 
     def best_dual(self, primal: Tensor, dual: Tensor, batches: int) -> Tensor:
         """The dual variables that are best for this client's loss at `primal`, estimated on so many batches."""

@@ -237,12 +237,12 @@ def _state_differences(board: Board, hospital: str, what: str) -> str:
     first, last = board.benchmark.k[0], board.benchmark.k[-1]
     start = f"Against {board.baseline}" if what == "versus" else f"K={last} against K={first} at {hospital}"
     clear = rows[rows["p_holm"].astype(float) < LEVEL]
-    found = {
+    methods = {
         "higher": clear["model"][clear["difference"] > 0],
         "lower": clear["model"][clear["difference"] < 0],
         "no significant difference": rows["model"].drop(clear.index),
     }
-    parts = [f"{how} with {', '.join(names)}" for how, names in found.items() if len(names)]
+    parts = [f"{how} with {', '.join(names)}" for how, names in methods.items() if len(names)]
     return f"{start}, after Holm's correction: {'; '.join(parts)}."
 
 

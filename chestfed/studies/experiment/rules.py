@@ -166,10 +166,10 @@ def _problems(run: Pipeline, k: int, buffers: int) -> Iterator[str]:
         except ConfigError as error:
             yield f"algorithm.{error}"
         else:
-            yield from _list_problems_of_rule(settings, rule)
+            yield from _list_rule_problems(settings, rule)
 
 
-def _list_problems_of_rule(settings: Federated, rule: object) -> Iterator[str]:
+def _list_rule_problems(settings: Federated, rule: object) -> Iterator[str]:
     has_server = settings.spec.has_server
     needed = ["local_round", "message", "current", "server_round" if has_server else "exchange"]
     if missing := [name for name in needed if not callable(getattr(rule, name, None))]:

@@ -18,13 +18,23 @@ from chestfed.core.console import text_table
 from chestfed.results.tables.columns import CENTRALIZED, OWN_DATA
 from chestfed.studies.experiment.loading import pipeline_document
 from chestfed.studies.experiment.methods import Method, PipelineFile
-from chestfed.studies.experiment.ranges import Grid, Range, parse_space, set_values
+from chestfed.studies.experiment.ranges import Grid, Range, Space, parse_space, set_values
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning.subjects import Subject
 
 TRIALS, TUNED = "trials.csv", "tuned.yaml"
 #: Trials of the search from which its range is widened, and trials are added beside the best.
 LEAST_FOR_EDGES = 3
+
+
+def widen_ranges(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
+    """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
+    ranges: dict[str, Space] = dict(declared)
+    for count in range(LEAST_FOR_EDGES, len(done) + 1):
+        best = find_best([trial for trial in done[:count] if trial.purpose == "search"])
+        if best is not None:
+            ranges = {key: space.widened(best.values[key]) for key, space in ranges.items()}
+    return ranges
 
 
 def find_best(trials: Sequence[Trial]) -> Trial | None:
@@ -188,10 +198,9 @@ def render(searches: Mapping[str, Sequence[Trial]]) -> RenderableType:
             notes = [last.description]
             notes += ["widened"] if last.plain() != trials[0].ranges[key] else []
             notes += ["best at the edge"] if last.at_edge(value) and value in (min(tried), max(tried)) else []
-            few = sum(trial.purpose == "search" for trial in trials) < LEAST_FOR_EDGES
-            notes += (
-                [f"edges not checked: fewer than {LEAST_FOR_EDGES} trials"] if few and isinstance(last, Range) else []
-            )
+            searched = sum(trial.purpose == "search" for trial in trials)
+            if searched < LEAST_FOR_EDGES and isinstance(last, Range):
+                notes.append(f"edges not checked: fewer than {LEAST_FOR_EDGES} trials")
             rows.append([name if figures[0] else "", key, f"{value:g}", ", ".join(notes), *figures])
             figures = [""] * len(figures)
     words, numbers = ("method", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")

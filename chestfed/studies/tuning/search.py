@@ -47,7 +47,7 @@ from chestfed.studies.training.loop import History, retrain_if_damaged, train_fe
 from chestfed.studies.training.pretrain import STATE, Pretrained
 from chestfed.studies.training.reporting import Reporters, Trial, use
 from chestfed.studies.training.run import shared_stage_1
-from chestfed.studies.tuning.outcome import LEAST_FOR_EDGES, choose, find_best, rank, write_trials
+from chestfed.studies.tuning.outcome import LEAST_FOR_EDGES, choose, find_best, rank, widen_ranges, write_trials
 from chestfed.studies.tuning.subjects import Subject
 
 if TYPE_CHECKING:
@@ -484,16 +484,6 @@ def find_open_end(
 def _with_seed(pipeline: Pipeline, seed: int) -> Pipeline:
     """The study with this training seed, at the largest K."""
     return pipeline.model_copy(update={"seed": seed, "k": [max(pipeline.k)]})
-
-
-def widen_ranges(declared: Mapping[str, Space], done: Sequence[Trial]) -> dict[str, Space]:
-    """The ranges of the next trial: those declared, widened after each trial where the best so far was at an edge."""
-    ranges: dict[str, Space] = dict(declared)
-    for count in range(LEAST_FOR_EDGES, len(done) + 1):
-        best = find_best([trial for trial in done[:count] if trial.purpose == "search"])
-        if best is not None:
-            ranges = {key: space.widened(best.values[key]) for key, space in ranges.items()}
-    return ranges
 
 
 def _spread(seed: int, key: str) -> list[float]:

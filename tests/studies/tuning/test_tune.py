@@ -33,8 +33,8 @@ from chestfed.studies.training.data.experiment import Experiment, make_selection
 from chestfed.studies.training.data.sites import TEST, TRAIN, open_sites, with_validation
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning import search
-from chestfed.studies.tuning.outcome import choose, find_best, render, write_tuned
-from chestfed.studies.tuning.search import collect_ranges, list_grid, widen_ranges
+from chestfed.studies.tuning.outcome import choose, find_best, render, widen_ranges, write_tuned
+from chestfed.studies.tuning.search import collect_ranges, list_grid
 from chestfed.studies.tuning.subjects import Subject
 from tests.cases import assert_refused
 from tests.command_line import Called, call

@@ -142,7 +142,7 @@ def _show_change(row: DifferenceRow | None) -> tuple[str, str]:
 
 
 def _explain_intervals(results: Results) -> str:
-    """What the changes of a comparison are from, and their intervals over, in the words of its rows."""
+    """Line under a comparison: from which method its changes are, and over what their intervals."""
     changes = [row for row in list_difference_rows(results.differences) if row["difference"] is not None]
     references = dict.fromkeys(row["reference"] for row in changes)
     change = f"change: mean AUC minus that of {next(iter(references))}" if len(references) == 1 else ""

@@ -88,15 +88,15 @@ def agree(link: Link, mine: Description, limit: timedelta = LONG) -> list[str]:
         return []
     link.announce(mine)
     what = "with its settings and data"
-    found = {rank: link.fetch(rank, f"rank {rank} {what}", limit)["differences"] for rank in range(1, link.size)}
-    machines = {rank: _list_texts(differences.pop(_MACHINE, [])) for rank, differences in found.items()}
-    found = {rank: differences for rank, differences in found.items() if differences}
-    if found:
-        keys = [key for differences in found.values() for section in differences.values() for key, *_ in section]
+    by_rank = {rank: link.fetch(rank, f"rank {rank} {what}", limit)["differences"] for rank in range(1, link.size)}
+    machines = {rank: _list_texts(differences.pop(_MACHINE, [])) for rank, differences in by_rank.items()}
+    by_rank = {rank: differences for rank, differences in by_rank.items() if differences}
+    if by_rank:
+        keys = [key for differences in by_rank.values() for section in differences.values() for key, *_ in section]
         raise ConfigError(
-            ".\n".join(_group({rank: _advise(differences) for rank, differences in found.items()})),
+            ".\n".join(_group({rank: _advise(differences) for rank, differences in by_rank.items()})),
             kind="ranks differ",
-            ranks=list(found),
+            ranks=list(by_rank),
             keys=list(dict.fromkeys(keys)),
         )
     return _group(machines)
@@ -122,7 +122,7 @@ def _compare(reference: Mapping[str, Mapping[str, Any]], mine: Description) -> d
         ]
         for section, own in mine.items()
     }
-    return {section: found for section, found in differences.items() if found}
+    return {section: rows for section, rows in differences.items() if rows}
 
 
 def _show(values: Mapping[str, Any], name: str) -> str:
