@@ -334,7 +334,7 @@ class TrainBatches:
         """Prepare a batch ahead, in another thread; what is returned does the rest, in the caller's."""
         rows, slot = self.select_rows(position), position % len(self._buffers)
         places = self._share(len(rows))
-        samples = self._number_samples(position)[places].tolist()
+        samples = self._number_samples(position)[places].tolist() if self._augment.enabled else []
         seeds = [stream_seed(self._seed, "augment", self._name, sample) for sample in samples]
         numbers, pixels = torch.from_numpy(rows), self._images.read(rows[places])
         labels = self.select_labels(position, rows)
@@ -343,7 +343,7 @@ class TrainBatches:
             self._buffers[slot] = images
             return lambda: Batch(images, labels, numbers)
         shape, augment = pixels.shape[1:3], self._augment
-        back = backward(augment.maps(seeds, *shape), *shape)
+        back = backward(augment.maps(seeds, *shape), *shape)  # no maps where nothing is augmented
         self._uploads.pack(slot, (pixels, back, labels.numpy()))
         return partial(self._upload, self._uploads, slot, numbers)
 

@@ -36,6 +36,7 @@ _DRAW_NOTHING: Final = frozenset(
             f"chestfed.learning.models.efficientnet.{name}"
             for name in ("EfficientNetLite", "InvertedBottleneck", "SameConv2d", "Stem")
         ),
+        *(f"chestfed.learning.models.features.{name}" for name in ("FeatureHead", "FixedNorm")),
         "torch.nn.modules.activation.ReLU6",
         "torch.nn.modules.linear.Identity",
         "torch.nn.modules.activation.ReLU",

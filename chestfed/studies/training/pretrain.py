@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final
 
@@ -61,15 +61,21 @@ class StageOne:
 
     def __init__(self, experiment: Experiment, parts: Parts) -> None:
         pipeline, machine = experiment.pipeline, experiment.machine
-        self._settings = settings = pipeline.pretrain
-        self.steps = settings.steps(experiment.clients[0].training_rows)
+        self._settings = pipeline.pretrain
+        self.steps = self._settings.steps(experiment.clients[0].training_rows)
         network = new_network(pipeline, machine)
         self.weights = torch.nn.Parameter(network.parameters())
-        self.adam = torch.optim.Adam([self.weights], lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
         self.client = _target_client(experiment, network, parts)
         self.vector = self.weights.detach()  # one tensor for the same storage: the network is bound to it once
         self.done, self.buffers = 0, network.buffers()
         self._empty = torch.zeros(0, device=machine.device)
+
+    @cached_property
+    def adam(self) -> torch.optim.Optimizer:
+        """The optimizer, made when it is needed: torch imports its compiler with it, which takes seconds."""
+        return torch.optim.Adam(
+            [self.weights], lr=self._settings.lr, weight_decay=self._settings.weight_decay, fused=True
+        )
 
     def put(self, tensors: Mapping[str, Tensor], done: int) -> None:
         """Go on from what `tensors` gave after so many steps."""

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.errors import ConfigError
-from chestfed.learning.models import build_model, load_frozen, network_options, try_network
+from chestfed.learning.models import build_model, load_frozen, may_draw, network_options, try_network
 from chestfed.learning.models.features import FeatureHead, FeatureOptions
-from tests.cases import assert_refused
+from tests.cases import assert_refused, each
 
 SMALL = {"name": "small", "blocks": [1, 1], "init_features": 8, "growth_rate": 4}
 
@@ -37,6 +37,11 @@ def features(**options: object) -> FeatureOptions:
 @pytest.fixture
 def images() -> Tensor:
     return torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@each("trained", [0, 1])
+def test_heads_draw_no_random_numbers(trained: int) -> None:
+    assert not may_draw(build_model(features(network=SMALL, trained=trained, hidden=3), 2, 0))
 
 
 def test_features_enter_the_last_layer(tmp_path: Path, images: Tensor) -> None:
