@@ -62,6 +62,7 @@ STUDIES: Mapping[str, Study] = {
         "nih_parts", (), ("--methods", "fedavg,codasca,coda_plus,scaffold,centralized,centralized_auc")
     ),
     "ages": Study("nih_parts", ("sites.0.clients=3", "sites.0.partition={ages: [40, 60]}", "k=[1, 2, 3]")),
+    "parts, 128 pixels": Study("nih_parts", ("preprocess.size=128", _ALONE), ("--k", "1,4")),
     "parts, last stage trained": Study("nih_parts", _TRAINED, ("--k", "1,4")),
     "wards": Study("nih_wards"),
     "wards, labels of the clinic permuted": Study("nih_wards", ("sites.1.control=labels_permuted", _ALONE)),
