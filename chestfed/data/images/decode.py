@@ -212,8 +212,7 @@ def _read_values(image: ImageFile) -> tuple[np.ndarray, tuple[int, int]]:
 
 def _read_jpeg(stored: bytes, image: JpegImageFile, least: int | None) -> Decoded:
     """The luminance of a JPEG that Pillow has opened, upright, and reduced if it may be."""
-    if image.layers > 1 or "progressive" in image.info:  # else the first scan is the only one decoded
-        refuse_scan_bomb(stored, image.width * image.height)
+    refuse_scan_bomb(stored, image.width * image.height)
     digest, turned = jpeg_digest(stored), image.getexif().get(_ORIENTATION, 1)
     if image.mode == "CMYK":  # which OpenCV makes gray by other weights
         image.decodermaxblock = len(stored)  # in one piece: a decoder that waits for the next starts anew

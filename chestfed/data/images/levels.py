@@ -17,7 +17,8 @@ InvertedBy = Literal["picture", "column", "never"]
 #: Values of Body Part Examined in chest films.
 CHEST: Final = ("CHEST", "THORAX")
 _PERCENTILES: Final = (0.5, 99.5)
-_AT_ONCE: Final = 1 << 20  # pixels
+#: Pixels of one byte, which are copied, and of two; OpenCV counts to 2^24 exactly.
+_AT_ONCE: Final = {1: 1 << 20, 2: 1 << 23}
 _WORDS: Final = 1 << 16
 _COLORED: Final = 24  # difference of two channels
 
@@ -109,7 +110,7 @@ def _find_range(largest: int, bits: int | None) -> int:
 
 def _cut_blocks(pixels: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
     """Some rows at a time as words uint16, negative values behind the others: 16 bits are what OpenCV is quick at."""
-    rows = max(1, _AT_ONCE // pixels.shape[1])
+    rows = max(1, _AT_ONCE[pixels.itemsize] // pixels.shape[1])
     for top in range(0, len(pixels), rows):
         block = np.ascontiguousarray(pixels[top : top + rows])
         words = (block if block.itemsize == 2 else block.astype(np.int16)).view(np.uint16)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -18,6 +18,7 @@ import xxhash
 
 from chestfed.core.console import capture_stderr
 from chestfed.core.errors import ImageError
+from chestfed.data.images.decoding.lossless_jpeg import decode_once
 
 #: Larger images are refused without decoding: the largest digital radiographs have some 20 million pixels.
 MAX_PIXELS: Final = 40_000_000
@@ -43,14 +44,17 @@ _JP2: Final = b"\0\0\0\x0cjP  "
 #: Start of frame: JPEG's without DHT, JPG and DAC, and that of JPEG-LS.
 _JPEG_LS: Final = 0xF7
 _FRAMES: Final = (*(code for code in range(0xC0, 0xD0) if code not in (0xC4, 0xC8, 0xCC)), _JPEG_LS)
+_PROGRESSIVE: Final = (0xC2, 0xC6, 0xCA, 0xCE)
 _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
+_MARKERS: Final = re.compile(b"\xff[^\0\xff]")
+_RESTARTS: Final = 0xDD
 #: Markers of metadata, which are no part of a picture: dates, names, thumbnails.
 _ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
 #: Reports of damage by libjpeg, before it goes on with a guess.
 _DAMAGE: Final = ("Corrupt JPEG data", "Premature end of JPEG file", "Inconsistent progression sequence")
-#: Compressed data of no picture, without a marker.
-_NO_DATA: Final = bytes(range(1, 255)) * 8
+#: Compressed data of no picture, without a marker. Its first bit is 1, because libjpeg makes up zeros.
+_NO_DATA: Final = bytes(range(254, 0, -1)) * 8
 #: Markers without a length.
 _BARE: Final = (0x01, 0xFF, *range(0xD0, 0xD9))
 
@@ -163,15 +167,19 @@ def refuse_missing_end(stream: bytes) -> None:
 def refuse_scan_bomb(stream: bytes, pixels: int) -> None:
     """Refuse a JPEG of more than `MAX_SCANS` scans, or `MAX_SCANNED_PIXELS` in all; any other stream passes.
 
+    Of one component that is not progressive only the first scan is decoded.
+
     Raises `ImageError` if it has more.
     """
     try:
-        place = next((place for code, place in _list_segments(stream) if code == _SCAN), len(stream))
+        places = dict(_list_segments(stream)) if stream.startswith(_SOI) else {}
+        if _has_one_scan(stream, places):
+            return
     except (struct.error, IndexError):
         return  # cut short: the decoder says so
     # Compressed data have a 0 behind each 0xFF. An expression is twice as fast as `count`.
     most = min(MAX_SCANS, MAX_SCANNED_PIXELS // max(pixels, 1))
-    scans = islice(_SCANS.finditer(stream, place), most + 1) if stream[:2] == _SOI else ()
+    scans = islice(_SCANS.finditer(stream, places[_SCAN]), most + 1) if _SCAN in places else ()
     if sum(1 for _ in scans) > most:
         raise ImageError(f"JPEG of more than {most} scans, refused without decoding", kind="too large")
 
@@ -201,20 +209,40 @@ def decode_deep_jpeg(stored: bytes) -> np.ndarray:
     """
     from imagecodecs import Jpeg8Error, JpeglsError, jpeg8_decode, jpegls_decode
 
-    frame = next((code for code, _ in _list_segments(stored) if code in _FRAMES), None)
-    read = jpegls_decode if frame == _JPEG_LS else jpeg8_decode
-
+    segments = list(_list_segments(stored))
+    frame = next((code for code, _ in segments if code in _FRAMES), None)
+    end = stored.rfind(_EOI)
+    while stored[end - 1] == 0xFF:  # which may fill the space before a marker
+        end -= 1
     try:
-        values = np.asarray(read(stored))
+        if frame == _JPEG_LS:
+            return np.asarray(jpegls_decode(stored))
+        if (decoded := decode_once(stored, end, segments, jpeg8_decode)) is not None:
+            return decoded
+        values = np.asarray(jpeg8_decode(stored))
         # libjpeg-turbo makes up what is missing, and imagecodecs drops its reports: if the data end early, the picture
         # depends on what follows them.
-        end = stored.rfind(_EOI)
-        same = frame == _JPEG_LS or np.array_equal(values, read(stored[:end] + _NO_DATA + stored[end:]))
+        same = np.array_equal(values, jpeg8_decode(stored[:end] + _NO_DATA + stored[end:]))
     except (Jpeg8Error, JpeglsError):
         same = False
-    if not same:
+    if not same or _is_interrupted(stored, end, segments):
         raise ImageError("damaged or truncated JPEG", kind="damaged")
     return values
+
+
+def _has_one_scan(stream: bytes, places: Mapping[int, int]) -> bool:
+    """Whether a JPEG with markers at these places is of one component and not progressive."""
+    frame = next((code for code in places if code in _FRAMES), None)
+    return frame is not None and frame not in _PROGRESSIVE and stream[places[frame] + 9] == 1
+
+
+def _is_interrupted(stream: bytes, end: int, segments: Sequence[tuple[int, int]]) -> bool:
+    """Whether a marker other than a restart stands in the only scan: libjpeg makes up what should follow."""
+    places = dict(segments)
+    if not _has_one_scan(stream, places):
+        return False
+    restarts = range(0xD0, 0xD8) if _RESTARTS in places else ()
+    return any(mark[0][1] not in restarts for mark in _MARKERS.finditer(stream, places[_SCAN] + 2, end))
 
 
 def jpeg_digest(stream: bytes) -> bytes:

@@ -187,7 +187,8 @@ def _read_deep_jpeg(dataset: Dataset) -> np.ndarray:
         if dataset.PhotometricInterpretation != "RGB":  # pydicom has no decoder for these either
             raise ImageError("color DICOM file: a gray radiograph expected", kind="color")
         return values
-    return _clear_unused_bits(values.astype(f"u{_read_integer(dataset, 'BitsAllocated') // 8}"), dataset)
+    kind = f"u{_read_integer(dataset, 'BitsAllocated') // 8}"
+    return _clear_unused_bits(values.astype(kind, copy=False), dataset)
 
 
 def _clear_unused_bits(stored: np.ndarray, dataset: Dataset) -> np.ndarray:
