@@ -225,12 +225,16 @@ def test_advice_is_from_the_power(needed: int | None, times: float | None, seeds
     assert "--seeds" not in answer.sentence
 
 
-def test_first_screen_repeats_what_was_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["study", "my study", "--k", "1,2", "--seeds", "2", "--set", "samples.size=tiny", "--out", "there"]
+def test_confirmation_has_new_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    results, answer = make_results(-0.01, 0.05, seeds=3), Answer("", "", seeds=7)
+    words = ["study", "my study", "--k", "1,2", "--seeds", "3", "--set", "samples.size=tiny", "--out", "there"]
     monkeypatch.setattr(sys, "argv", ["/somewhere/bin/chestfed", *words])
-    assert _repeat(7) == "chestfed study 'my study' --k 1,2 --set samples.size=tiny --out there --seeds 7"
-    monkeypatch.setattr(sys, "argv", ["chestfed", "study", "--seeds=3"])
-    assert _repeat(7) == "chestfed study --seeds 7"
+    typed = "chestfed study 'my study' --k 1,2 --set samples.size=tiny --out there"
+    assert _repeat(results, answer).endswith(f": {typed} --seeds 3-9")
+    monkeypatch.setattr(sys, "argv", ["chestfed", "study", "--seed=5"])
+    alone = make_results(-0.01, 0.05)
+    assert _repeat(alone, answer).endswith(": chestfed study --set seed=5 --seeds 1-7")
+    assert not _repeat(alone, replace(answer, seeds=None))
 
 
 def test_broken_seeds_and_median_are_said() -> None:

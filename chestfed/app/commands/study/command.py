@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from chestfed.studies.running import Executor
 
 DEFAULT_PIPELINE = "source_addition_samples.yaml"
+#: Of a range such as 2-6.
+_MOST_SEEDS = 10_000
 
 _key = options.key_option
 _rare = partial(options.optional, rich_help_panel=RARE)
@@ -58,8 +61,8 @@ Seeds = Annotated[
     str | None,
     _key(
         metavar="N|S,S",
-        help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11. Trains every K with each, to "
-        "test whether adding hospitals helps; with several methods or windows only the largest K.",
+        help="Number of training seeds, counted up from `seed`, or a list such as 3,7,11 or 2-6. Trains every K with "
+        "each, to test whether adding hospitals helps; with several methods or windows only the largest K.",
     ),
 ]
 Splits = Annotated[
@@ -203,12 +206,15 @@ def _choose_executor(jobs: int, cluster: Path | None, session: Session) -> Execu
 
 
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
-    """Number of seeds from the first on, or a list."""
+    """Number of seeds from the first on, or a list, in which `2-6` is five of them."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
-    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
-    if len(numbers) < len(parts) or len(set(numbers)) < len(numbers):
-        raise typer.BadParameter(f"--seeds '{text}': give whole numbers from 0 up, each once, such as 1,3,8")
-    if len(numbers) > 1:
+    found = [re.fullmatch("([0-9]+)(?:-([0-9]+))?", part) for part in parts]
+    ends = [(int(match[1]), int(match[2] or match[1])) for match in found if match]
+    valid = len(ends) == len(parts) and all(0 <= last - start < _MOST_SEEDS for start, last in ends)
+    numbers = [number for start, last in ends for number in range(start, last + 1)] if valid else []
+    if not valid or len(set(numbers)) < len(numbers):
+        raise typer.BadParameter(f"--seeds '{text}': give whole numbers from 0 up, each once, such as 1,3,8 or 2-6")
+    if len(numbers) > 1 or "-" in (text or ""):
         if first is not None:
             raise typer.BadParameter("--seed and a list of --seeds: use only one of them")
         return numbers

@@ -10,7 +10,7 @@ from rich.console import Console
 from chestfed.app.commands.study.summary import render_summary
 from chestfed.core.console import command, say, show_answer
 from chestfed.core.output import add_result, output
-from chestfed.results.tables.answer import answer_study
+from chestfed.results.tables.answer import Answer, answer_study
 from chestfed.results.tables.frames import Results, list_records
 from chestfed.results.tables.run_folder import MODEL_FILE
 from chestfed.results.tables.sentences import describe_chance
@@ -53,8 +53,7 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
     if verbose:
         console.print(render_tables(results))
         say(console, describe_chance(results))
-    repeat = f"Run it again with them: {_repeat(answer.seeds)}" if answer.seeds and not results.in_groups else ""
-    console.print(render_summary(results, answer, repeat))
+    console.print(render_summary(results, answer, _repeat(results, answer)))
     last = f"k{results.view('study')['k'].max()}/{MODEL_FILE}"
     model = f"model: {last} in that folder" if (folder / last).is_file() else ""
     say(console, f"page: {command('report', folder)}")
@@ -65,8 +64,21 @@ def _show_results(console: Console, results: Results, folder: Path, *, verbose: 
     add_result(estimates=estimates, differences=differences)
 
 
-def _repeat(seeds: int) -> str:
-    """The command that was typed, with this number of training seeds."""
-    words = iter(sys.argv[1:])
-    kept = [word for word in words if not (word == "--seeds" and next(words, "")) and not word.startswith("--seeds=")]
-    return command(*(kept or ["study"]), "--seeds", seeds)
+def _repeat(results: Results, answer: Answer) -> str:
+    """The command that was typed, on the same patients, with as many training seeds as advised, all of them new.
+
+    The seeds seen so far have led to the advice: an interval that counts them again is optimistic.
+    """
+    if not answer.seeds or results.in_groups:
+        return ""
+    words, kept = iter(sys.argv[1:]), list[str]()
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name not in ("--seed", "--seeds"):
+            kept.append(word)
+            continue
+        value = value if equals else next(words, "")
+        kept += ["--set", f"seed={value}"] if name == "--seed" else []  # it draws the patients too
+    first = max(results.seeds) + 1
+    again = command(*(kept or ["study"]), "--seeds", f"{first}-{first + answer.seeds - 1}")
+    return f"Confirm it with new ones: {again}"
