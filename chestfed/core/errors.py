@@ -158,3 +158,16 @@ class SiteError(ChestfedError):
             advice = dict.fromkeys(problem.advice for problem in members if problem.advice)
             lines += [f"    -> {text}" for text in advice]
         return "\n".join(lines)
+
+
+class SeveralSitesError(SiteError):
+    """The problems of several sites in one report, site by site."""
+
+    def __init__(self, errors: Sequence[SiteError]) -> None:
+        self.errors = list(errors)
+        super().__init__(
+            ", ".join(error.site for error in errors), [problem for error in errors for problem in error.problems]
+        )
+
+    def _report(self) -> str:
+        return "\n".join(map(str, self.errors))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from chestfed.core.console import say
+from chestfed.core.console import plural, say
 from chestfed.core.output import output
 from chestfed.studies.training.reporting import StepReporter
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines of a log: short commands print none.
 _PAUSE = 30.0
+#: Rows of skipped images that are listed for a site.
+_ROWS = 10
 #: The bar between steps.
 _WAITING = "preparing the next step"
 
@@ -131,7 +133,10 @@ class Bars(StepBars, StepReporter):
     def data_read(self, experiments: Sequence[Experiment]) -> None:
         """Print what is unusual about the images."""
         for site, problems in experiments[0].quarantined.items():
-            say(self._console, f"{site}: skipped {len(problems)} unreadable images", "yellow")
+            rows = [f"{problem.row}" for problem in problems if problem.row is not None]
+            listed = f"{', '.join(rows[:_ROWS])}{', ...' if len(rows) > _ROWS else ''}"
+            text = f"{site}: skipped {plural(len(problems), 'unreadable image')} (rows of the labels: {listed})"
+            say(self._console, text, "yellow")
         for site, notes in experiments[0].notes.items():
             say(self._console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
         for pair in {pair: None for experiment in experiments for pair in experiment.shared}:

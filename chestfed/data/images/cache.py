@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from chestfed.core.errors import ImageError, ImageProblem, Problem, SiteError
+from chestfed.core.errors import ImageError, ImageProblem, Problem, SeveralSitesError, SiteError
 from chestfed.data.images.copies import open_database
 from chestfed.data.images.database import KEY, Database, digest_pixels
 from chestfed.data.images.decode import prepare_image
-from chestfed.data.images.file_store import ImageTable, ResultKind, SiteStore, StoredFiles
+from chestfed.data.images.file_store import Failure, ImageTable, ResultKind, SiteStore, StoredFiles
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.place import find_cache
 from chestfed.data.images.preprocess import Preprocess
@@ -22,7 +22,9 @@ from chestfed.data.images.preprocess import Preprocess
 if TYPE_CHECKING:
     from chestfed.data.images.batches import Rows  # with torch, which the processes that decode do without
 
-_SKIP_ADVICE: Final = "fix or remove these files, or leave them out and count them with --skip-unreadable"
+_SKIP_ADVICE: Final = (
+    "fix or remove these files, or leave them out and count them with --skip-unreadable; what was decoded is kept"
+)
 #: Columns of a cached image: digests of pixels and picture, or why it cannot be decoded.
 COLUMNS: Final = {"digest": KEY, "source": KEY, "reason": object}
 
@@ -78,6 +80,50 @@ def fill_cache(
     quarantined. Raises `ChestfedError` if the disk is full; what was decoded is kept.
     """
     store = SiteStore(cache_root, table)
+    return _fill(store, table, preprocess, workers, progress, skip_unreadable=skip_unreadable)
+
+
+def fill_caches(
+    tables: Mapping[str, ImageTable],
+    cache_root: Path,
+    preprocess: Preprocess,
+    *,
+    skip_unreadable: bool = False,
+    progress: Callable[[str], Callable[[int, int], None]],
+) -> dict[str, CachedImages]:
+    """`fill_cache` of several sites by name; `progress(name)` counts the images of one.
+
+    Raises `SiteError` with the missing images of all sites before any is decoded, and with the unreadable ones of all
+    sites when all are decoded, which is kept: hours of decoding do not end with the first of several reports.
+    """
+    stores = {name: SiteStore(cache_root, table) for name, table in tables.items()}
+    if not skip_unreadable:
+        absent = {name: _list_problems(tables[name], {}, store.absent) for name, store in stores.items()}
+        _refuse([SiteError(tables[name].name, problems) for name, problems in absent.items() if problems])
+    images, errors = dict[str, CachedImages](), list[SiteError]()
+    for name, store in stores.items():
+        try:
+            images[name] = _fill(store, tables[name], preprocess, None, progress(name), skip_unreadable=skip_unreadable)
+        except SiteError as error:
+            errors.append(error)
+    _refuse(errors)
+    return images
+
+
+def _refuse(errors: Sequence[SiteError]) -> None:
+    if errors:
+        raise errors[0] if len(errors) == 1 else SeveralSitesError(errors)
+
+
+def _fill(
+    store: SiteStore,
+    table: ImageTable,
+    preprocess: Preprocess,
+    workers: int | None,
+    progress: Callable[[int, int], None] | None,
+    *,
+    skip_unreadable: bool,
+) -> CachedImages:
     files = store.complete(pixels(preprocess), workers=workers, progress=progress)
     return _collect(table, store.database, preprocess.size, files, skip_unreadable)
 
@@ -116,15 +162,21 @@ def _collect(
 ) -> CachedImages:
     undecodable = np.flatnonzero(files.known & (files.numbers < 0)).tolist()
     reasons = {row: files.cells["reason"][row] for row in undecodable} | files.refused
-    problems: list[Problem] = []
-    lines = table.frame["row"].to_numpy()
-    for row in sorted({*reasons, *files.failures}):
-        image, line = str(table.frame["image"].iat[row]), int(lines[row])
-        if row in reasons:
-            problems.append(ImageProblem("unreadable image", image, reasons[row], line, _SKIP_ADVICE))
-        else:
-            problems.append(files.failures[row].problem(image, line))
+    problems = _list_problems(table, reasons, files.failures)
     if problems and not skip_unreadable:
         raise SiteError(table.name, problems)
     cells = files.cells
     return CachedImages(database, size, files.numbers, cells["digest"], cells["source"], tuple(problems))
+
+
+def _list_problems(table: ImageTable, reasons: Mapping[int, str], failures: Mapping[int, Failure]) -> list[Problem]:
+    """The problems of rows whose image cannot be decoded, for these reasons, or could not be read this time."""
+    problems: list[Problem] = []
+    lines = table.frame["row"].to_numpy()
+    for row in sorted({*reasons, *failures}):
+        image, line = str(table.frame["image"].iat[row]), int(lines[row])
+        if row in reasons:
+            problems.append(ImageProblem("unreadable image", image, reasons[row], line, _SKIP_ADVICE))
+        else:
+            problems.append(failures[row].problem(image, line))
+    return problems

@@ -151,7 +151,8 @@ class SiteStore:
         workers, progress
             As in `fill_cache`.
         """
-        names, stamps, files = self._look_up_names()
+        names, stamps, _ = self._names
+        files = StoredFiles(np.zeros(len(names), KEY), self.absent)
         todo = self._find_missing(kind, names, stamps, files)
         if len(todo):
             with only_writer(self.database):
@@ -165,14 +166,20 @@ class SiteStore:
     def _find_results(self, kind: ResultKind[Any], files: StoredFiles) -> None:
         files.known, files.numbers, files.cells = self.database.find(kind.name, kind.columns, files.contents)
 
-    def _look_up_names(self) -> tuple[np.ndarray, np.ndarray, StoredFiles]:
-        """Keyed hashes of path and stamp of each row's file."""
+    @property
+    def absent(self) -> dict[int, Failure]:
+        """The rows whose file is not there; no file is opened."""
+        return dict.fromkeys(self._names[2], MISSING)
+
+    @cached_property
+    def _names(self) -> tuple[np.ndarray, np.ndarray, list[int]]:
+        """Keyed hashes of path and stamp of each row's file; rows without a file."""
         images, stored = self._table.frame["image"], self._table.stored()
         root, secret = str(self._table.root), self._secret
         suffixes = {
             place: f"\0{tuple(levels)}".encode() for place, levels in {id(item): item for item in stored}.items()
         }
-        names, stamps, failures = bytearray(), bytearray(), {}
+        names, stamps, absent = bytearray(), bytearray(), list[int]()
         for start in range(0, len(images), _NAMES_AT_ONCE):  # as Python's texts, all of them would be large
             for row, image in enumerate(images.iloc[start : start + _NAMES_AT_ONCE].tolist(), start):
                 name = image.encode(errors="surrogateescape") + suffixes[id(stored[row])]
@@ -184,8 +191,8 @@ class SiteStore:
                 except (OSError, ValueError) as error:  # a name with a zero byte is of no file
                     stamps += bytes(8)
                     if isinstance(error, ValueError) or error.errno in _ABSENT:
-                        failures[row] = MISSING
-        return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), StoredFiles(np.zeros(len(images), KEY), failures)
+                        absent.append(row)
+        return np.frombuffer(names, KEY), np.frombuffer(stamps, "V8"), absent
 
     def _find_missing(
         self, kind: ResultKind[Any], names: np.ndarray, stamps: np.ndarray, files: StoredFiles

@@ -8,7 +8,8 @@ import resource
 import signal
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,10 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from chestfed.core.errors import ChestfedError, ImageError, SiteError
+from chestfed.core.errors import ChestfedError, ImageError, SeveralSitesError, SiteError
 from chestfed.data.images import cache as module
 from chestfed.data.images import database, file_store
-from chestfed.data.images.cache import fill_cache
+from chestfed.data.images.cache import CachedImages, fill_cache, fill_caches
 from chestfed.data.images.decode import decode
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.preprocess import Preprocess
@@ -183,6 +184,31 @@ def test_bad_images_are_reported_or_counted(tmp_path: Path) -> None:
     assert (images.records < 0).tolist() == [False, True, False, True, False, False]
     with assert_refused(ImageError, "unreadable row"):
         images.read([1])
+
+
+def test_sites_are_reported_together(tmp_path: Path) -> None:
+    tables = {name: replace(make_site(tmp_path / name), name=name) for name in ("first", "second", "third")}
+    decoded: list[str] = []
+
+    def fill(*, skip_unreadable: bool = False) -> dict[str, CachedImages]:
+        bind = partial(partial, lambda name, *_: decoded.append(name))
+        return fill_caches(tables, tmp_path / "cache", SMALL, skip_unreadable=skip_unreadable, progress=bind)
+
+    (tables["third"].root / tables["third"].frame["image"][1]).unlink()
+    with pytest.raises(SiteError) as missing:
+        fill()
+    assert [(problem.kind, problem.row) for problem in missing.value.problems] == [("missing image", 3)]
+    assert not decoded
+    for name in ("first", "third"):
+        (tables[name].root / tables[name].frame["image"][1]).write_bytes(b"")
+    with pytest.raises(SeveralSitesError) as unreadable:
+        fill()
+    assert [error.site for error in unreadable.value.errors] == ["first", "third"]
+    assert all(f"site '{name}' has 1 problem" in str(unreadable.value) for name in ("first", "third"))
+    assert set(decoded) == set(tables)
+    decoded.clear()
+    assert [len(images.quarantined) for images in fill(skip_unreadable=True).values()] == [1, 0, 1]
+    assert not decoded  # it was kept
 
 
 def test_no_name_is_stored(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from chestfed.core.errors import ConfigError, Problem
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
 from chestfed.data.images.batches import Images, NoiseImages, PooledImages
-from chestfed.data.images.cache import CachedImages, fill_cache, lacking_bytes
+from chestfed.data.images.cache import CachedImages, fill_caches, lacking_bytes
 from chestfed.data.images.copies import VARIABLE, find_copies
 from chestfed.data.images.features import FeatureStore
 from chestfed.data.images.place import find_cache
@@ -315,7 +315,7 @@ def load_images(
     Raises
     ------
     SiteError
-        All missing or unreadable images of a site, unless `skip_unreadable`; then they are counted and left out.
+        All missing or unreadable images, unless `skip_unreadable`; then they are counted and left out.
     ConfigError
         If two sites share images or patients, unless these are to be left out; if none of the images that a client
         trains on, or that are scored, can be read.
@@ -325,15 +325,16 @@ def load_images(
     first = experiments[0]
     key = key or key_for(public=all(site.table.phantoms for study in experiments for site in study.sites))
     reporters = current()
-    images, places, quarantined = dict[str, CachedImages](), dict[str, np.ndarray](), {}
-    for name, (table, place) in _unite(experiments).items():
-        report = reporters.bind("decoding", name)
-        filled = fill_cache(
-            table.as_cached(), cache_root, first.pipeline.preprocess, skip_unreadable=skip_unreadable, progress=report
-        )
-        images[name], places[name] = filled, place
-        if filled.quarantined:
-            quarantined[name] = list(filled.quarantined)
+    united = _unite(experiments)
+    images = fill_caches(
+        {name: table.as_cached() for name, (table, _) in united.items()},
+        cache_root,
+        first.pipeline.preprocess,
+        skip_unreadable=skip_unreadable,
+        progress=partial(reporters.bind, "decoding"),
+    )
+    places = {name: place for name, (_, place) in united.items()}
+    quarantined = {name: list(filled.quarantined) for name, filled in images.items() if filled.quarantined}
     kept = next(iter(images.values())).database.home  # where the first site's images are
     cuts = {"": StudyImages(images, places, key)}
     separate = cache(lambda sites: separate_sites(sites, cuts[""].take, first.pipeline.overlap, key))
