@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,11 +16,15 @@ from rich.console import Console
 from chestfed.app.commands.progress import Bars
 from chestfed.app.commands.study.show import end_with_answer, show_finished
 from chestfed.core.console import command, plural, say
+from chestfed.core.errors import ConfigError, SiteError
 from chestfed.learning.engines.declaration import rank
 from chestfed.learning.models import find_absent_weights, place_downloaded
 from chestfed.studies.designs.design import Finished, Variant
+from chestfed.studies.experiment.loading import PipelineFile
 from chestfed.studies.running import Studies, make_plans, run
 from chestfed.studies.training.costs import estimated
+from chestfed.studies.training.data.sites import resolve_data_root
+from chestfed.studies.training.forecast import forecast_study
 from chestfed.studies.training.plan import StudyPlan
 from chestfed.studies.training.reporting import Reporter, Reporters, Summary, use
 from chestfed.studies.training.run_files import find_finished
@@ -119,6 +123,21 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
         for folder, ks in find_finished(out, name, variant.pipeline, studies.machine).items():
             done = f"K={', '.join(map(str, ks))} finished" if ks else "begun"
             say(console, f"{variant.label}: {done} in {out / folder}, if no image has changed")
+
+
+@contextmanager
+def forecast_without_data(console: Console, file: PipelineFile, path: Path, data: Path | None) -> Iterator[None]:
+    """Print what a study needs whose data are missing, before the error that says so."""
+    try:
+        yield
+    except (ConfigError, SiteError):
+        pipeline, root = file.resolve(), None
+        with suppress(ConfigError):
+            root = resolve_data_root(pipeline, data)
+        forecast = forecast_study(pipeline, path, root) if rank() == 0 else None
+        if forecast is not None:
+            console.print(forecast)
+        raise
 
 
 def _list_studies(studies: Studies, plan: StudyPlan) -> str:

@@ -42,7 +42,7 @@ from chestfed.studies.training.data.prevalence import describe_thinning
 from chestfed.studies.training.data.sites import TRAIN, StudySite
 
 #: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
-_SIZED_IMAGES, _DECODED_BYTES = 20, 25e6
+_SIZED_IMAGES, DECODED_BYTES = 20, 25e6
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:
         chosen = places[np.linspace(0, len(places) - 1, _SIZED_IMAGES).astype(int)] if len(places) else places
         files = [site.table.root / image for image in site.table.frame["image"].iloc[chosen]]
         sizes = [file.stat().st_size for file in files if file.is_file()]  # the study itself reports what is missing
-        total += float(np.mean(sizes or [unwritten_bytes])) * len(places) / _DECODED_BYTES / cores()
+        total += float(np.mean(sizes or [unwritten_bytes])) * len(places) / DECODED_BYTES / cores()
     return total
 
 
@@ -274,11 +274,11 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
     parts = text_table("What would run", ["part"], columns, _parts(plan))
     picture = draw_class_counts({client.name: client.classes for client in plan.clients})
     pictures = [Text(f"{picture}\n")] if picture else []
-    below = [facts, *_list_needs(plan), *propose_settings(machine)]
+    below = [facts, *list_needs(plan), *propose_settings(machine)]
     return Group(clients, *pictures, *map(Text, _remarks(plan)), parts, *map(Text, below))
 
 
-def _list_needs(plan: StudyPlan) -> list[str]:
+def list_needs(plan: StudyPlan) -> list[str]:
     """Disk and memory, as far as they are known before a study runs."""
     states = size_text(count_state_bytes(plan.timings.parameters, len(plan.pipeline.k)))
     decoded = f"{size_text(plan.images * plan.pipeline.preprocess.size**2)} of decoded images in the cache, "

@@ -174,17 +174,19 @@ def _start(
     dry_run: bool,
 ) -> None:
     """Check the studies of a pipeline, and run them or show what would run."""
-    from chestfed.app.studies import show_plan
+    from chestfed.app.studies import forecast_without_data, show_plan
     from chestfed.studies.experiment import loading
     from chestfed.studies.running import check
 
     unrecorded = cluster is not None and session.tracking and session.tracking_uri is None
     session = replace(session, tracking=session.tracking and not unrecorded)
     executor = _choose_executor(jobs, cluster, session)
-    studies = check(loading.load_pipeline(path, overrides, added), path, data, executor)
+    file = loading.load_pipeline(path, overrides, added)
     if dry_run:
-        show_plan(session.console, studies, session.out)
+        with forecast_without_data(session.console, file, path, data):
+            show_plan(session.console, check(file, path, data, executor), session.out)
         return
+    studies = check(file, path, data, executor)
     if unrecorded:
         text = "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server"
         say(session.console, text)

@@ -1,0 +1,58 @@
+"""What a dry run says of a study whose data are not here yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from chestfed.core.bundled import bundled
+from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.training.costs import Timings
+from chestfed.studies.training.forecast import forecast_study
+from tests.command_line import Called, call
+
+WORDS = ("study", "source_addition_densenet121", "--dry-run")
+
+
+@pytest.fixture(autouse=True)
+def _timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes a third of a second on the one core of this machine."""
+    timings = Timings(1000, 0, 0.32, 0.32, 0.01, None)
+    monkeypatch.setattr("chestfed.studies.training.forecast.time_steps", lambda *_: timings)
+    monkeypatch.setattr("chestfed.studies.training.forecast.cores", lambda: 1)
+    monkeypatch.delenv("CHESTFED_DATA", raising=False)
+
+
+def list_sites(called: Called) -> list[str]:
+    """The sites of the table."""
+    lines = [line.split() for line in called.out.splitlines()]
+    return [words[0] for words in lines if words[-1:] == ["h"]]
+
+
+def test_sizes_are_shown_before_the_error(tmp_path: Path) -> None:
+    called = call(*WORDS, folder=tmp_path)
+    assert called.code == 1
+    assert "--data DIR" in called.err
+    (line,) = [line for line in called.out.splitlines() if line.startswith("mimic_cxr ")]
+    assert line.split() == ["mimic_cxr", "377,110", "570.0", "GB", "38.6", "GB", "6.3", "h"]
+    assert "https://physionet.org/content/mimic-cxr-jpg/" in called.out
+    # 2 epochs of 223,648 images in batches of 32; 94 rounds of 32 steps of 1 to 5 clients
+    hours = 0.32 * (2 * 223_648 / 32 + 94 * 32 * 15) / 3600 + (439 + 45 + 1000 + 570 + 192) / 0.025 / 3600
+    assert f"Estimated total: {hours:.1f} h" in called.out
+    assert "Disk: 91.3 GB of decoded images" in called.out
+
+
+def test_present_sites_are_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "data" / "chexpert").mkdir(parents=True)
+    called = call(*WORDS, "--data", "data", folder=tmp_path)
+    assert called.code == 1
+    assert "4 of 5 sites have no folder" in called.err
+    assert list_sites(called) == ["padchest", "mimic_cxr", "vindr"]  # decoding ChestX-ray8 takes minutes
+    assert "chexpert: " not in called.out
+
+
+def test_other_sites_have_no_forecast(tmp_path: Path) -> None:
+    for name in ("source_addition_samples", "nih_parts"):
+        path = bundled("pipelines") / f"{name}.yaml"
+        assert forecast_study(load_pipeline(path).resolve(), path, tmp_path) is None
