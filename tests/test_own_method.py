@@ -17,6 +17,7 @@ import torch
 import chestfed as api
 from chestfed.core.bundled import bundled
 from chestfed.learning.algorithms.variables import Point
+from chestfed.plugins import Setting
 from chestfed.testing import check_algorithm, check_model, check_objective
 from tests.command_line import Called
 
@@ -49,7 +50,7 @@ def sets(settings: list[str]) -> list[str]:
 
 
 def test_page_shows_the_files() -> None:
-    for name in ("fedexp", "focal", "patches", "compare_fedexp"):
+    for name in ("fedexp", "momentum", "focal", "patches", "compare_fedexp"):
         text = (EXAMPLES / f"{name}.py").read_text(encoding="utf-8")
         assert f"{{literalinclude}} examples/own_method/{name}.py\n" in PAGE
         assert text.count("\n") <= 80
@@ -59,6 +60,7 @@ def test_page_shows_the_files() -> None:
 def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     assert "the server's step counts every client by its weight, in any order" in check_algorithm("fedexp:FedExP")
+    assert "a saved state resumes bit by bit" in check_algorithm("momentum:MOMENTUM")
     assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
     assert check_model("patches:PATCHES", size=64)
 
@@ -75,6 +77,23 @@ def test_comparison_in_float64_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     finally:
         for name in ("compare_fedexp", "fedexp"):
             sys.modules.pop(name, None)
+
+
+def test_momentum_lives_across_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES)
+    example = importlib.import_module("momentum")
+    try:
+        rule = example.MOMENTUM.build(example.MomentumOptions(server=0.5, client=0.5), Setting(1, 1.0, clients=1))
+        start = Point(torch.zeros(1), torch.zeros(0))
+        server, client, points = rule.start_stage(start), rule.start_client(start), []
+        for _ in range(2):
+            update, client = rule.local_round(rule.message(server), client, lambda primal, dual: (torch.ones(1), dual))
+            server = rule.server_round(server, [update], [1.0])
+            points.append(rule.current(server).primal.item())
+    finally:
+        sys.modules.pop("momentum", None)
+    # velocities of the client .5 and .75; those of the server .5 and .5 * .5 + .75
+    assert points == [-0.5, -1.5]
 
 
 @pytest.mark.slow
