@@ -22,7 +22,7 @@ from chestfed.core.randomness import numpy_stream
 NEAR: Final = 30
 _NEAR_PHANTOMS: Final = 8
 _BANDS: Final = 16
-_AT_ONCE: Final = 2_000_000  # pairs that are compared at once
+_AT_ONCE: Final = 1 << 17  # pairs that are compared at once
 
 
 def find_first(digests: np.ndarray) -> np.ndarray:
@@ -41,30 +41,23 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
 
     The first of the `k` hashes of one is compared with all of the other. Also the numbers of bits, int `[m]`. Of
     several with the same hashes, each is paired with the first alone. All pairs are found as long as `limit` is below
-    32: the bits are dealt into 16 bands, and of two hashes that differ in fewer than 32 bits at least one band differs
-    in one bit or none, so only such pairs are compared.
+    32 (`_list_candidates`).
     """
     if limit >= 2 * _BANDS:
         raise ValueError(f"limit {limit} is too large for {_BANDS} bands")
-    unique, first, codes = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
+    rows = np.ascontiguousarray(hashes).reshape(len(hashes), hashes.shape[1] * hashes.shape[2])
+    _, first, codes = np.unique(rows.view(f"S{rows.shape[1]}"), return_index=True, return_inverse=True)
     codes = codes.reshape(-1)
     again = np.flatnonzero(first[codes] != np.arange(len(hashes)))
     pairs = [np.stack([first[codes[again]], again], axis=1)]
     bits = [np.zeros(len(again), dtype=np.int64)]
-    number = len(unique)
-    every = np.ascontiguousarray(unique.swapaxes(0, 1)).reshape(-1, unique.shape[2])
+    number = len(first)
+    every = np.ascontiguousarray(hashes[first].swapaxes(0, 1)).reshape(-1, hashes.shape[2])
     words = every.view(np.uint64)
-    halves = np.ascontiguousarray(words[:, :2])  # in which nearly all candidates differ enough
-    for left, right in _list_candidates(every):
-        useful = np.flatnonzero((left < number) | (right < number))
-        one, other = left[useful], right[useful]
-        possible = np.bitwise_count(halves[one] ^ halves[other]).sum(axis=1, dtype=np.uint8) <= limit
-        one, other = one[possible], other[possible]
-        several = one % number != other % number
-        one, other = one[several], other[several]
-        apart = np.bitwise_count(words[one] ^ words[other]).sum(axis=1, dtype=np.int64)
-        near = apart <= limit
-        pairs.append(np.sort(np.stack([first[one[near] % number], first[other[near] % number]], axis=1), axis=1))
+    for left, right in _list_candidates(every, number, limit):
+        apart = np.bitwise_count(words[left] ^ words[right]).sum(axis=1, dtype=np.int64)
+        near = (apart <= limit) & (left != right % number)
+        pairs.append(np.sort(np.stack([first[left[near]], first[right[near] % number]], axis=1), axis=1))
         bits.append(apart[near])
     found, distances = np.concatenate(pairs), np.concatenate(bits)
     nearest = np.argsort(distances, kind="stable")
@@ -72,35 +65,41 @@ def near_pairs(hashes: np.ndarray, limit: int = NEAR) -> tuple[np.ndarray, np.nd
     return different, distances[nearest][places]
 
 
-def _list_candidates(hashes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of places that differ in at most one bit of a band, some of them several times."""
+def _list_candidates(hashes: np.ndarray, number: int, limit: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of one of the first `number` hashes and of any hash, among them all that differ in at most `limit` bits.
+
+    The bits are dealt into a ring of 16 bands. Of bits in which two hashes differ, at most limit/16 are in one of the
+    bands, and at most limit/4 in this band and the three that follow it: in the bands behind the place where the sum of
+    the bits, less limit/16 per band, is largest. So for each band only pairs that differ there in one bit or none are
+    listed (`limit` is below 32), and then in few bits of four bands.
+    """
     order = numpy_stream(0, "bands of perceptual hashes").permutation(8 * hashes.shape[1])
     dealt = np.packbits(np.unpackbits(hashes, axis=1)[:, order], axis=1)
-    bands = np.ascontiguousarray(dealt).view(np.uint16)
-    for band in bands.T:
-        by_code = np.argsort(band, kind="stable")
-        codes = band[by_code].astype(np.int64)
-        places, begins = np.arange(len(codes)), np.searchsorted(codes, np.arange((1 << 16) + 1))
-        yield from _list_ranges(by_code, places, places + 1, begins[codes + 1])
-        for bit in range(16):
-            low = np.flatnonzero(codes & (1 << bit) == 0)
-            other = codes[low] | (1 << bit)
-            yield from _list_ranges(by_code, low, begins[other], begins[other + 1])
+    for band in range(_BANDS):
+        ring = np.roll(dealt, -2 * band, axis=1)
+        codes = np.ascontiguousarray(ring[:, :2]).view(np.uint16)[:, 0]
+        chains = np.ascontiguousarray(ring[:, :8]).view(np.uint64)[:, 0]
+        by_code = np.argsort(codes, kind="stable")
+        begins = np.searchsorted(codes[by_code], np.arange((1 << 16) + 1))
+        queries = by_code[by_code < number]
+        own, asked, others = codes[queries].astype(np.int64), chains[queries], chains[by_code]
+        for other in [own, *(own ^ (1 << bit) for bit in range(16))] if limit >= _BANDS else [own]:
+            for first, counts, places in _list_ranges(begins[other], begins[other + 1]):
+                differing = np.bitwise_count(np.repeat(asked[first : first + len(counts)], counts) ^ others[places])
+                close = np.flatnonzero(differing <= limit // 4)
+                sources = first + np.searchsorted(np.cumsum(counts), close, side="right")
+                yield queries[sources], by_code[places[close]]
 
 
-def _list_ranges(
-    names: np.ndarray, places: np.ndarray, starts: np.ndarray, ends: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Every place with each of those from its start to before its end, some millions at once."""
-    counts = ends - starts
-    total = np.cumsum(counts)
+def _list_ranges(starts: np.ndarray, ends: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """All places from each start to before its end, some thousands at once: the first range, their sizes, places."""
+    sizes = ends - starts
+    total = np.cumsum(sizes)
     done = 0
-    while done < len(places):
+    while done < len(sizes):
         before = total[done - 1] if done else 0
         until = max(done + 1, int(np.searchsorted(total, before + _AT_ONCE, side="right")))
-        part = counts[done:until]
-        left = np.repeat(places[done:until], part)
-        if len(left):
-            offsets = np.arange(len(left)) - np.repeat(np.cumsum(part) - part, part)
-            yield names[left], names[np.repeat(starts[done:until], part) + offsets]
+        counts = sizes[done:until]
+        shifts = starts[done:until] - (total[done:until] - counts - before)
+        yield done, counts, np.arange(total[until - 1] - before) + np.repeat(shifts, counts)
         done = until

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from chestfed.core.randomness import numpy_stream
 from chestfed.data.checks.duplicates import NEAR, choose_limit, find_first, near_pairs
 from chestfed.data.checks.facts import HASH_BYTES, HASHES, near_hashes
 from chestfed.data.images.decode import decode
 from chestfed.data.images.preprocess import Preprocess
+from tests.cases import each
 
 
 def apart(hashes: np.ndarray) -> np.ndarray:
@@ -25,18 +27,25 @@ def test_first_row_with_picture_is_found() -> None:
     assert find_first(np.array([b"b", b"a", b"b", b"c", b"a"], "S16")).tolist() == [0, 1, 0, 3, 1]
 
 
-@pytest.mark.slow_but("0")
-@pytest.mark.parametrize("seed", range(3))
-def test_exactly_the_near_pairs_are_found(seed: int) -> None:
-    generator = np.random.default_rng(seed)
-    hashes = generator.integers(0, 256, (600, 32), dtype=np.uint8)
+@each("limit", [NEAR, 0, 8, 15, 16, 31])
+@each("count", [1, 3])
+def test_exactly_the_near_pairs_are_found(limit: int, count: int) -> None:
+    """Also among pairs that differ in as many bits as may be, dealt to the bands evenly or at random."""
+    generator = np.random.default_rng([limit, count])
+    hashes = generator.integers(0, 256, (500, count, 32), dtype=np.uint8)
+    order = numpy_stream(0, "bands of perceptual hashes").permutation(256)
     for place in range(200):
-        bits = np.unpackbits(hashes[place])
-        bits[generator.choice(256, generator.integers(0, NEAR + 4), replace=False)] ^= 1
-        hashes[place + 300] = np.packbits(bits)
-    distance = apart(hashes)
-    expected = np.argwhere(np.triu(distance <= NEAR, 1))
-    pairs, bits_apart = near_pairs(hashes[:, None])
+        bits = np.unpackbits(hashes[place, 0])
+        even = order[generator.permutation(16)[np.arange(limit) % 16] * 16 + np.arange(limit) // 16]
+        changed = generator.choice(256, generator.integers(0, limit + 4), replace=False) if place % 2 else even
+        bits[changed] ^= 1
+        hashes[place + 300, generator.integers(count)] = np.packbits(bits)
+    hashes[299] = hashes[298]
+    flat = hashes.reshape(-1, 32)
+    ordered = apart(flat)[::count].reshape(500, 500, count).min(axis=2)
+    distance = np.minimum(ordered, ordered.T)
+    expected = np.argwhere(np.triu(distance <= limit, 1))
+    pairs, bits_apart = near_pairs(hashes, limit)
     np.testing.assert_array_equal(pairs, expected)
     np.testing.assert_array_equal(bits_apart, distance[tuple(expected.T)])
 
