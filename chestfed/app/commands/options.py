@@ -9,13 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from chestfed.app.commands.algorithms import known_algorithms
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import advise_name, list_pipelines, list_runs, list_sites, recognize, run_path, site_file
+from chestfed.core.config import OptionAssignment
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.data.images.place import AUTO as AUTO
@@ -181,6 +182,8 @@ TrackingUri = Annotated[
         metavar="URI", rich_help_panel=RARE, help="MLflow tracking URI. Default: a SQLite store in the runs folder."
     ),
 ]
+#: Keys whose option has another name.
+_OPTIONS: Final = {"selected": "methods"}
 
 
 @contextmanager
@@ -199,9 +202,10 @@ def join_overrides(assignments: Sequence[str] | None, options: Mapping[str, obje
     """The assignments of --set, and those that options of their own stand for."""
     given = {key: value for key, value in options.items() if value is not None}
     twice = [key for text in assignments or () if (key := text.partition("=")[0]) in given]
+    typed = {key: f"--{_OPTIONS.get(key, key.rpartition('.')[2])}" for key in given}
     if twice:
-        raise typer.BadParameter(f"--set {twice[0]} and the option for the same key: use only one of them")
-    return [*(assignments or ()), *(f"{key}={value}" for key, value in given.items())]
+        raise typer.BadParameter(f"--set {twice[0]} and {typed[twice[0]]} are the same key: use only one of them")
+    return [*(assignments or ()), *(OptionAssignment(f"{key}={value}", typed[key]) for key, value in given.items())]
 
 
 def select_methods(text: str | None) -> str | None:

@@ -95,6 +95,19 @@ def drop_added(section: StrictModel, data: dict[str, Any]) -> None:
                     drop_added(part, plain)
 
 
+class OptionAssignment(str):
+    """A `key=value` that an option of a command stands for; messages name the `option`, as it was typed."""
+
+    __slots__ = ("option",)
+    option: str
+
+    def __new__(cls, text: str, option: str) -> Self:
+        """As `str`."""
+        assignment = super().__new__(cls, text)
+        assignment.option = option
+        return assignment
+
+
 Model = TypeVar("Model", bound=StrictModel)
 
 
@@ -178,6 +191,10 @@ class Document:
             location = location[:-1]
         return self.places.get(location, str(self.path))
 
+    def is_override(self, location: Location) -> bool:
+        """Whether the command line gives the key."""
+        return _is_option(self.place(location))
+
     def move(self, source: Location, target: Location) -> None:
         """Note that a value was written elsewhere: mistakes in it are reported there."""
         self._moved[target] = source
@@ -191,8 +208,7 @@ class Document:
 
     def folder(self, location: Location) -> Path:
         """The folder of the file that a key stands in; that of this file if an override gives it."""
-        place = self.place(location)
-        file = "" if place.startswith("--set ") else place.rpartition(":")[0]
+        file = "" if self.is_override(location) else self.place(location).rpartition(":")[0]
         return Path(file or self.path).parent
 
     def override_all(self, assignments: Sequence[str]) -> None:
@@ -210,21 +226,22 @@ class Document:
         """Apply one `a.b.0.c=value`; the value is read as YAML. Messages name `source` as its key."""
         dotted, equals, text = assignment.partition("=")
         refuse_half_characters(dotted, "--set")
+        typed, shown = f"--set {assignment}", f"--set {source or dotted}"
+        if isinstance(assignment, OptionAssignment):
+            typed = shown = assignment.option
         if not equals or not dotted:
-            raise ConfigError(f"--set {assignment}: expected KEY=VALUE, for example --set seed=2")
+            raise ConfigError(f"{typed}: expected KEY=VALUE, for example --set seed=2")
         location: list[str | int] = []
         target: object = self.data
-        parts, shown = dotted.split("."), f"--set {source or dotted}"
+        parts = dotted.split(".")
         for position, part in enumerate(parts):
             key: str | int = part
             if isinstance(target, list):
                 if not part.isdecimal() or int(part) >= len(target):
-                    raise ConfigError(f"--set {assignment}: '{part}' is not an index of a list of {len(target)}")
+                    raise ConfigError(f"{typed}: '{part}' is not an index of a list of {len(target)}")
                 key = int(part)
             elif not isinstance(target, dict):
-                raise ConfigError(
-                    f"--set {assignment}: '{'.'.join(parts[:position])}' is a value, not a mapping of keys"
-                )
+                raise ConfigError(f"{typed}: '{'.'.join(parts[:position])}' is a value, not a mapping of keys")
             location.append(key)
             values: dict[object, object] = target  # type: ignore[assignment]  # a list takes an index as a dict its key
             if position < len(parts) - 1:
@@ -268,6 +285,10 @@ class Document:
 def keep_last(assignments: Sequence[str]) -> list[str]:
     """The assignments, of one key the last, as options of a command line count; no other order has a meaning."""
     return list({assignment.partition("=")[0]: assignment for assignment in assignments}.values())
+
+
+def _is_option(place: str) -> bool:
+    return place.startswith("--")
 
 
 def _read_text(path: Path) -> str:
@@ -326,7 +347,7 @@ class ParsedYaml:
             raise ConfigError(f"{name}: nested too deeply, or an alias (*) contains itself") from None
 
     def _place(self, line: int) -> str:
-        return self._name if self._name.startswith("--set ") else f"{self._name}:{line + 1}"
+        return self._name if _is_option(self._name) else f"{self._name}:{line + 1}"
 
     def _build(self, node: yaml.Node, location: Location) -> object:
         self.places[location] = self._place(node.start_mark.line)

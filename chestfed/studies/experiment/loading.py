@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed.core.bundled import list_sites
-from chestfed.core.config import Document, check_document, expand_path, keep_last, names_file
+from chestfed.core.config import Document, OptionAssignment, check_document, expand_path, keep_last, names_file
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
@@ -62,7 +62,8 @@ def complete_design(document: Document) -> None:
             text = f"{place}: '{key}' should be a mapping of its keys, such as {{}}, found {options!r}"
             raise ConfigError(text, kind="invalid value", key=key, place=place)
         for idle in spec.ignores:
-            if (place := document.place((idle,))).startswith("--set "):
+            if document.is_override((idle,)):
+                place = document.place((idle,))
                 raise ConfigError(f"{place}: no effect with {key}; remove it", kind="no effect", key=idle, place=place)
         document.data["design"] = {"name": key, **options}
         document.move((key,), ("design",))
@@ -115,7 +116,8 @@ def pipeline_document(
     _locate_sites(document)
     if added:
         _append_sites(document, added)
-    overrides = keep_last([*overrides, *([f"selected={json.dumps(list(methods))}"] if methods else [])])
+    chosen = [OptionAssignment(f"selected={json.dumps(list(methods))}", "--methods")] if methods else []
+    overrides = keep_last([*overrides, *chosen])
     keys = {override: override.partition("=")[0] for override in overrides}
     document.override_all([override for override, key in keys.items() if not _names_method(key)])
     if added and "k" not in keys.values():
@@ -147,17 +149,17 @@ def _select_methods(document: Document) -> dict[str, int]:
     names = _list_names(methods)
     if not isinstance(selected, list) or not all(isinstance(name, str) for name in selected):
         return names
-    if isinstance(methods, list) and document.place(("selected",)).startswith("--set "):
+    if isinstance(methods, list) and document.is_override(("selected",)):
         new = [name for name in dict.fromkeys(selected) if name not in names]
-        _refuse_unknown(new, names)
+        _refuse_unknown(new, names, place := document.place(("selected",)))
         document.data["methods"] = [*methods, *({"algorithm": name} for name in new)]
-        document.places |= {("methods", len(methods) + number): "--set selected" for number in range(len(new))}
+        document.places |= {("methods", len(methods) + number): place for number in range(len(new))}
         names = _list_names(document.data["methods"])
     return {name: names[name] for name in selected if name in names}
 
 
-def _refuse_unknown(new: Sequence[str], known: Iterable[str]) -> None:
-    """Refuse a name of the command line that is neither a method of the pipeline nor an algorithm."""
+def _refuse_unknown(new: Sequence[str], known: Iterable[str], place: str) -> None:
+    """Refuse a name of the command line, at `place`, that is neither a method of the pipeline nor an algorithm."""
     for name in new:
         try:
             ALGORITHMS.find(name)
@@ -171,7 +173,7 @@ def _refuse_unknown(new: Sequence[str], known: Iterable[str]) -> None:
                     f"{', '.join(known)}. `chestfed algorithms` lists all; package.module:Name is your own"
                 )
                 error.fields["suggestion"] = near[0] if near else ""
-            raise ConfigError(f"--methods (selected): {text}", kind=error.kind, **error.fields) from error
+            raise ConfigError(f"{place}: {text}", kind=error.kind, **error.fields) from error
 
 
 def _age(document: Document, key: str) -> int:
@@ -252,7 +254,7 @@ def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
         return  # refused where it is checked
     for key in section if isinstance(section, dict) else ():
         place = document.place(("federated", key))
-        if place.startswith("--set "):
+        if document.is_override(("federated", key)):
             concerned = [algorithms[index] for index in selected.values()]
         elif place.rpartition(":")[0] == document.place(("methods",)).rpartition(":")[0]:
             concerned = algorithms

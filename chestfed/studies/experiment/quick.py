@@ -60,7 +60,7 @@ class _Given:
 
     def is_set(self, *location: str | int) -> bool:
         """Whether the command line gives this key."""
-        return self.document.place(location).startswith("--set ")
+        return self.document.is_override(location)
 
     def put(self, values: dict[str, Any], *parents: str | int, within: dict[str, Any] | None = None) -> None:
         """Give keys these values."""

@@ -140,13 +140,13 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
             SAMPLES,
             [],
             ["codas"],
-            "--methods (selected): no method of the pipeline and no algorithm has the name 'codas'; did you mean",
+            "--methods: no method of the pipeline and no algorithm has the name 'codas'; did you mean",
         ),
         (
             SAMPLES,
             [],
             ["nosuch:Rule"],
-            "--methods (selected): 'nosuch:Rule': module 'nosuch' cannot be imported",
+            "--methods: 'nosuch:Rule': module 'nosuch' cannot be imported",
         ),
     ],
 )
