@@ -20,7 +20,7 @@ class Section(StrictModel):
 
 
 class Entry(StrictModel):
-    config: str
+    config: str = Field(description="the YAML of the site. Or its name")
     clients: int = 1
 
 
@@ -28,6 +28,7 @@ class Whole(StrictModel):
     title: str
     federated: Section = Section()
     sites: list[Entry] = []
+    seeds: int | list[int] = 1
 
 
 def write(folder: Path, text: str, name: str = "p.yaml") -> Path:
@@ -62,7 +63,7 @@ def test_old_yaml_numbers_are_words(tmp_path: Path, word: str) -> None:
             "title: x\nfederated:\n  windw: 3\n",
             "p.yaml:3: unknown key 'federated.windw'; did you mean 'window'?",
         ),
-        ("title: x\nqqq: 3\n", "p.yaml:2: unknown key 'qqq'; known keys: federated, sites, title"),
+        ("title: x\nqqq: 3\n", "p.yaml:2: unknown key 'qqq'; known keys: federated, seeds, sites, title"),
         (
             "title: x\nsites:\n  - config: a\n    client: 2\n",
             "p.yaml:4: unknown key 'sites.0.client'; did you mean 'clients'?",
@@ -90,6 +91,41 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, message: st
     with pytest.raises(ConfigError) as caught:
         load_config(write(tmp_path, text), Whole)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title:", "p.yaml:1: 'title' should be text, found nothing; write one"),
+        (
+            "title: x\nfederated:",
+            "p.yaml:2: 'federated' should be keys and values, found nothing; write its keys (lr, ",
+        ),
+        (
+            "title: x\nfederated: [window]",
+            "'federated' should be keys and values, found a list; write its keys without",
+        ),
+        (
+            "title: x\nfederated:\n  window:",
+            "'federated.window' should be a whole number, found nothing; write one, or",
+        ),
+        ("title: x\nsites:", "'sites' should be a list, found nothing; write [{config: ...}], or remove it"),
+        ("title: x\nsites:\n  -", "'sites.0' should be keys and values, found nothing; write {config: ...}, or"),
+        ("title: x\nsites: [{}]", "key 'sites.0.config' is missing: the YAML of the site"),
+        ("title: x\nsites: {a: b}", "'sites' should be a list, found keys and values; write [{config: ...}]"),
+        ("title: x\nsites: chexpert", "'sites' should be a list, found 'chexpert'; write [{config: chexpert}]"),
+        ("title: x\nseeds:", "p.yaml:2: 'seeds' should be a whole number or a list, found nothing; write one, or"),
+        ("title: x\nseeds: {a: 1}", "'seeds' should be a whole number or a list, found keys and values"),
+        ("title: x\nseeds: [1, a]", "p.yaml:2: 'seeds.1' should be a whole number, found 'a'"),
+        ("- title: x", "p.yaml:1: expected keys and values, found a list; write 'key: value' lines without a dash"),
+        ("extends:", "p.yaml:1: 'extends' takes one file name, found nothing"),
+    ],
+)
+def test_what_is_empty_or_of_another_shape(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(write(tmp_path, text), Whole)
+    assert message in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_all_mistakes_are_reported_at_once(tmp_path: Path) -> None:

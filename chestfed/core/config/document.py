@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from chestfed.core.bundled import advise_name, list_pipelines
-from chestfed.core.config.mistakes import Location, refuse
+from chestfed.core.config.mistakes import Location, describe_found, refuse
 from chestfed.core.errors import ConfigError
 
 #: More bytes and values than any configuration has: the parser takes seconds for as many brackets, and aliases of
@@ -154,7 +154,8 @@ class Document:
             parsed = ParsedYaml(_read_text(path), str(path))
             data = {} if parsed.data is None else parsed.data
             if not isinstance(data, dict):
-                raise ConfigError(f"{path}:1: expected keys and values, found {type(data).__name__}")
+                shown = f"'key: value' lines{' without a dash (-)' if isinstance(data, list) else ''}"
+                raise ConfigError(f"{path}:1: expected keys and values, found {describe_found(data)}; write {shown}")
             self.data: dict[Any, Any] = data
             self.files, self.places = [str(path)], parsed.places
         else:
@@ -168,7 +169,8 @@ class Document:
             return
         name = self.data.pop("extends")
         if not isinstance(name, str) or "\0" in name:
-            raise ConfigError(f"{self.place(('extends',))}: 'extends' takes one file name")
+            text = f"{self.place(('extends',))}: 'extends' takes one file name, found {describe_found(name)}"
+            raise ConfigError(f"{text}; write a file or the name of a bundled pipeline, or remove it")
         base_path = self.path.parent / name
         if not base_path.is_file():  # or the name of a bundled pipeline, as commands take it
             base_path = list_pipelines().get(name, base_path)

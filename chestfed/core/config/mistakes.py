@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, get_args, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -35,28 +36,63 @@ _WORDS: Final = {
     "tuple_type": "be a list",
     "literal_error": "be {expected}",
 }
+_CONTAINERS: Final = {list: "a list", dict: "keys and values"}
+_SECTIONS: Final = {"model_type", "dict_type", "model_attributes_type"}
+#: Keys of a section that advice lists.
+_KEYS_NAMED: Final = 6
 _KINDS: Final = {"extra_forbidden": "unknown key", "missing": "missing key"}
 
 
 def refuse(document: Document, model: type[BaseModel], error: ValidationError) -> ConfigError:
     """The error for what the model found: its message has all mistakes, its kind and fields are those of the first."""
-    mistakes = [_Mistake(document, model, detail) for detail in error.errors()]
+    mistakes = [_Mistake(document, model, details) for details in _join_unions(document, model, error.errors())]
     first, text = mistakes[0], "\n".join(dict.fromkeys(mistake.text for mistake in mistakes))  # of a moved value: once
     return ConfigError(text, kind=first.kind, key=first.key, place=first.place, suggestion=first.suggestion)
 
 
-def describe_value(detail: ErrorDetails) -> str:
-    """Words for a wrong value: `should be a number, found 'x'`."""
-    value: object = detail.get("input")
-    shown = "" if isinstance(value, dict | list) else f", found {value!r}"
-    words = _WORDS.get(detail["type"], "").format(**detail.get("ctx", {}))
-    return f"should {words or detail['msg'].partition(' should ')[2] or 'be ' + detail['msg']}{shown}"
+def describe_value(*details: ErrorDetails) -> str:
+    """Words for a wrong value: `should be a number or a list, found 'x'`; `details` are of what it may be."""
+    value: object = details[0].get("input")
+    words = [_WORDS.get(detail["type"], "").format(**detail.get("ctx", {})) for detail in details]
+    expected = [
+        text or detail["msg"].partition(" should ")[2] or "be " + detail["msg"]
+        for text, detail in zip(words, details, strict=True)
+    ]
+    first, *others = dict.fromkeys(expected)
+    either = "".join(f" or {text.removeprefix('be ')}" for text in others)
+    return f"should {first}{either}, found {describe_found(value)}"
+
+
+def describe_found(value: object) -> str:
+    """Words for what stands in a file; what is in a list or mapping is not shown."""
+    return "nothing" if value is None else _CONTAINERS.get(type(value), repr(value))
+
+
+def _join_unions(
+    document: Document, model: type[BaseModel], details: Sequence[ErrorDetails]
+) -> Iterator[list[ErrorDetails]]:
+    """The details without pydantic's names of the types that a value may have; those of one value together.
+
+    Of a value that is of one of its types, with a mistake in it, that mistake alone remains.
+    """
+    groups: dict[tuple[Location, int], list[ErrorDetails]] = {}
+    for number, detail in enumerate(details):
+        location, value = _strip_types(document, model, detail)
+        key = (location, -number - 1) if value is None else (value, 0)  # a mistake beside others, or of one type
+        groups.setdefault(key, []).append({**detail, "loc": location})
+    for (value, _), group in groups.items():
+        inside = [detail for detail in group if len(detail["loc"]) > len(value)]
+        refused = [detail for detail in group if detail["type"] == "value_error"]
+        yield from ([detail] for detail in inside)
+        if not inside:
+            yield refused[:1] or group
 
 
 class _Mistake:
-    """One mistake: `text` is its line of the message."""
+    """One mistake: `text` is its line of the message. `details` are several if a value may have several types."""
 
-    def __init__(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> None:
+    def __init__(self, document: Document, model: type[BaseModel], details: Sequence[ErrorDetails]) -> None:
+        detail = details[0]
         text = detail["msg"].removeprefix("Value error, ")
         inside = document.written(tuple(detail["loc"]))
         location = inside or _named_first(text, document)
@@ -69,7 +105,7 @@ class _Mistake:
             hint, self.suggestion = _hint(document, model, tuple(detail["loc"]), dotted)
             text = f"unknown key '{dotted}'{hint}"
         elif self.kind == "missing key":
-            text = f"key '{dotted}' is missing"
+            text = f"key '{dotted}' is missing{_describe_key(document, model, tuple(detail['loc']))}"
         elif detail["type"] == "value_error":
             cause: object = detail.get("ctx", {}).get("error")
             self.suggestion = cause.suggestion if isinstance(cause, UnknownNameError) else ""
@@ -78,21 +114,63 @@ class _Mistake:
             value: object = detail.get("input")
             if detail["type"] == "literal_error" and isinstance(value, str):
                 self.suggestion = nearest(value, re.findall(r"'([^']*)'", str(detail["ctx"]["expected"])))
-            text = f"'{dotted}' {describe_value(detail)}{self._advise(document, model, detail)}"
+            text = f"'{dotted}' {describe_value(*details)}{self._advise(document, model, details)}"
         self.text = f"{self.place}: {text}"
 
-    def _advise(self, document: Document, model: type[BaseModel], detail: ErrorDetails) -> str:
-        """Advice what to write: the nearest choice, a list of the one value, the only key that a section needs."""
-        value: object = detail.get("input")
+    def _advise(self, document: Document, model: type[BaseModel], details: Sequence[ErrorDetails]) -> str:
+        """Advice what to write: the nearest choice, a list, or the keys that a section needs."""
+        value: object = details[0].get("input")
         if self.suggestion:
             return f"; did you mean '{self.suggestion}'?"
-        if not isinstance(value, str | int | float):
-            return ""
-        if detail["type"] == "list_type":
-            return f"; write [{value}]"
-        models, _ = _models_at(model, tuple(detail["loc"]), document.data, "")
+        types, location = {detail["type"] for detail in details}, tuple(details[0]["loc"])
+        models, _ = _models_at(model, location, document.data, "")
         needed = [name for kind in models for name, field in kind.model_fields.items() if field.is_required()]
-        return f"; write {{{needed[0]}: {value}}}" if detail["type"] == "model_type" and len(needed) == 1 else ""
+        is_plain = isinstance(value, str | int | float)
+        item, example = str(value) if is_plain else "...", ""
+        if "list_type" in types and (value is not None or len(types) == 1):
+            entry = f"{{{needed[0]}: {item}}}" if needed else item
+            example = f"[{entry}]" if is_plain or needed else "a list, as [A, B]"
+        elif types & _SECTIONS and len(needed) == 1:
+            example = f"{{{needed[0]}: {item}}}"
+        elif types & _SECTIONS and isinstance(value, list):
+            example = "its keys without a dash (-) before them"
+        elif types & _SECTIONS and models:
+            known = sorted(_known_keys(models[0]))
+            more = ", ..." if len(known) > _KEYS_NAMED else ""
+            example = f"its keys ({', '.join(known[:_KEYS_NAMED])}{more})"
+        if value is None:
+            parents, _ = _models_at(model, location[:-1], document.data, "")
+            fields = [kind.model_fields[str(location[-1])] for kind in parents if location[-1] in kind.model_fields]
+            is_required = any(field.is_required() for field in fields)
+            return f"; write {example or 'one'}{'' if is_required else ', or remove it'}"
+        return f"; write {example}" if example else ""
+
+
+def _describe_key(document: Document, model: type[BaseModel], location: Location) -> str:
+    """What a missing key is for, from its description."""
+    models, _ = _models_at(model, location[:-1], document.data, "")
+    fields = [field for kind in models if (field := kind.model_fields.get(str(location[-1])))]
+    text = re.split(r"(?<!e\.g)[.;] ", (fields[0].description or "") if fields else "", maxsplit=1)[0].rstrip(".")
+    return f": {text}" if text else ""
+
+
+def _strip_types(document: Document, model: type[BaseModel], detail: ErrorDetails) -> tuple[Location, Location | None]:
+    """The location of a mistake without pydantic's names of types, and the value that has several; None: no such."""
+    location, value = list[str | int](), None
+    data: object = document.data
+    for place, part in enumerate(detail["loc"]):
+        is_last = place == len(detail["loc"]) - 1
+        models, _ = _models_at(model, tuple(location), document.data, "")
+        is_key = (isinstance(data, dict) and part in data) or any(part in kind.model_fields for kind in models)
+        if isinstance(part, str) and not is_key and not (is_last and detail["type"] == "missing"):
+            value = tuple(location)
+            continue
+        if isinstance(data, list) and isinstance(part, int):
+            data = data[part]
+        else:
+            data = data.get(part) if isinstance(data, dict) else None
+        location.append(part)
+    return tuple(location), value
 
 
 def _named_first(text: str, document: Document) -> Location:

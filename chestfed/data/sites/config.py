@@ -358,8 +358,18 @@ _TELLTALE: Final = {
 }
 
 
+#: A command that writes a file of the kind.
+_WRITTEN_BY: Final = {
+    "site": "chestfed site new NAME --images DIR --labels TABLE.csv",
+    "pipeline": "chestfed new pipeline NAME --from source_addition_samples",
+}
+
+
 def refuse_other_kind(document: Document, kind: str) -> None:
-    """Refuse a pipeline that was given for a site, or the other way round, in one line."""
+    """Refuse an empty file, and a pipeline that was given for a site, or the other way round, in one line."""
+    if not document.data:
+        text = f"{document.place(())}: no keys, where a {kind} is expected; `{_WRITTEN_BY[kind]}` writes one"
+        raise ConfigError(text, kind="empty file", suggestion=_WRITTEN_BY[kind])
     telltales = {name: sorted(keys & document.data.keys()) for name, keys in _TELLTALE.items()}
     for other, keys in telltales.items():
         if keys and not telltales[kind]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from chestfed.core.bundled import list_sites
 from chestfed.core.config import Document, OptionAssignment, check_document, expand_path, keep_last, names_file
+from chestfed.core.config.mistakes import describe_found
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
@@ -59,7 +60,7 @@ def complete_design(document: Document) -> None:
             continue
         if not isinstance(options, dict) or "name" in options:
             place = document.place((key,))
-            text = f"{place}: '{key}' should be a mapping of its keys, such as {{}}, found {options!r}"
+            text = f"{place}: '{key}' should be keys and values, such as {{}}, found {describe_found(options)}"
             raise ConfigError(text, kind="invalid value", key=key, place=place)
         for idle in spec.ignores:
             if document.is_override((idle,)):
@@ -77,7 +78,10 @@ def complete_methods(document: Document) -> None:
     common = document.data.pop("federated", {})
     place = document.place(("federated",))
     if not isinstance(common, dict):
-        text = f"{place}: 'federated' should be a mapping of keys, found {common!r}"
+        text = (
+            f"{place}: 'federated' should be keys and values, found {describe_found(common)}; write its keys, such as "
+            "{window: 32}, or remove it"
+        )
         raise ConfigError(text, kind="invalid value", key="federated", place=place)
     if own := [key for key in common if key in Method.own_keys]:
         key, place = f"federated.{own[0]}", document.place(("federated", own[0]))
@@ -250,7 +254,7 @@ def _refuse_idle_keys(document: Document, selected: dict[str, int]) -> None:
     section, methods = document.data.get("federated"), document.data["methods"]
     try:
         algorithms = [ALGORITHMS.find(get_part_name(entry.get("algorithm"))) for entry in methods]
-    except (AttributeError, ConfigError):
+    except (AttributeError, TypeError, ConfigError):
         return  # refused where it is checked
     for key in section if isinstance(section, dict) else ():
         place = document.place(("federated", key))

@@ -78,7 +78,10 @@ ERRORS: list[Mistake] = [
     ("study --device gpu", "invalid value", {"key": "runtime.device", "place": "--device", "suggestion": "cuda"}),
     ("study entry.yaml", "invalid value", {"key": "sites.0"}),
     ("study near.yaml", "no such file", {"place": "near.yaml:1", "suggestion": "source_addition_samples"}),
-    ("study empty.yaml", "missing key", {"key": "title"}),
+    ("study empty.yaml", "empty file", {}),
+    ("site check comments.yaml", "empty file", {}),
+    ("study methods.yaml", "invalid value", {"key": "methods", "place": "methods.yaml:2"}),
+    ("site check views.yaml", "missing key", {"key": "title", "place": "views.yaml:1"}),
     # files and folders
     ("ui --out data", "no store", {}),
 ]
@@ -127,7 +130,17 @@ USAGE: list[tuple[str, str]] = [
     ("ui --port 0", "--port"),
 ]
 #: Words of pydantic and Python that say nothing to a person.
-FOREIGN = ("Input should", "Field required", "Extra inputs", "Value error", "instance of", "dictionary", "Traceback")
+FOREIGN = (
+    "literal[",
+    "constrained",
+    "Input should",
+    "Field required",
+    "Extra inputs",
+    "Value error",
+    "instance of",
+    "dictionary",
+    "Traceback",
+)
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +153,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "entry.yaml").write_text("extends: source_addition_samples\nsites: [x.yaml]\n", encoding="utf-8")
     (folder / "near.yaml").write_text("extends: source_adition_samples\n", encoding="utf-8")
     (folder / "empty.yaml").write_text("", encoding="utf-8")
+    (folder / "comments.yaml").write_text("# nothing yet\n", encoding="utf-8")
+    (folder / "methods.yaml").write_text("extends: source_addition_samples\nmethods:\n", encoding="utf-8")
+    (folder / "views.yaml").write_text("site: a\nviews: pa\n", encoding="utf-8")
     (folder / "broken.yaml").write_text("site: [", encoding="utf-8")
     (folder / "broken.pth").write_bytes(b"no model")
     (folder / "binary.yaml").write_bytes(bytes(range(256)))
