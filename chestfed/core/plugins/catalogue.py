@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from importlib import metadata
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pydantic import Field
@@ -61,7 +61,7 @@ class Catalogue(Generic[Declared]):
     The built-in ones are declared by objects of the class `declaration` in the modules of `packages`, by default the
     package of the group's name, and in those of the leaves that name this `kind`. `group` is the entry point group of
     the installed ones. `adapt` makes a declaration of another object that a reference names, or returns None: the
-    networks take any factory.
+    networks take any factory. `example` shows what to write, to whoever names something else.
     """
 
     def __init__(
@@ -72,7 +72,9 @@ class Catalogue(Generic[Declared]):
         adapt: Callable[[str, object], Declared | None] | None = None,
         *,
         packages: Sequence[str] | None = None,
+        example: str = "",
     ) -> None:
+        self._example = example
         self.kind = kind
         self.group = group
         self._packages = (group,) if packages is None else packages
@@ -203,11 +205,10 @@ class Catalogue(Generic[Declared]):
             return self._refuse_other_options(name, builders[0] if builders else declared[0])
         adapted = None if self._adapt is None else self._adapt(name, value)
         if adapted is None:
-            raise ConfigError(
-                f"{self.kind} '{name}': {module.__name__}:{attribute} is not an instance of "
-                f"{self._declaration.__name__}{self._hint(module)}",
-                kind="not a declaration",
-            )
+            what = f"{module.__name__}{':' * bool(attribute)}{attribute} is {_describe(value)}"
+            text = f"{self.kind} '{name}': {what}; expected an instance of {self._declaration.__name__}"
+            example = f". {self._example}" if self._example else ""
+            raise ConfigError(f"{text}{self._hint(module)}{example}", kind="not a declaration")
         return adapted
 
     def _refuse_other_options(self, name: str, declared: Declared) -> Declared:
@@ -222,6 +223,16 @@ class Catalogue(Generic[Declared]):
         """The references to what a module declares, for a message."""
         names = [key for key, value in vars(module).items() if isinstance(value, self._declaration)]
         return f"; {module.__name__} declares {', '.join(f'{module.__name__}:{key}' for key in names)}" if names else ""
+
+
+def _describe(value: object) -> str:
+    """What a reference names in place of a declaration."""
+    if isinstance(value, type):
+        bases = [base.__name__ for base in value.__bases__ if base is not object]
+        return f"a class{' derived from ' if bases else ''}{', '.join(bases)}"
+    if isinstance(value, ModuleType):
+        return "a module"
+    return "a function" if isinstance(value, FunctionType) else f"an object of class {type(value).__name__}"
 
 
 class Choice:

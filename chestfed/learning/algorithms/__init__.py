@@ -21,4 +21,7 @@ ALGORITHMS: Catalogue[AlgorithmSpec] = Catalogue(
     "chestfed.algorithms",
     AlgorithmSpec,
     packages=[f"chestfed.learning.algorithms{folder}" for folder in _FOLDERS],
+    example="Declare the algorithm in that file, and name the declaration (docs/own_method.md):\n"
+    '    MINE = AlgorithmSpec(name="mine", title="My rule", options=MyOptions, rule=MyRule,\n'
+    "                         build=lambda options, setting: MyRule(setting.window, setting.local_lr))",
 )

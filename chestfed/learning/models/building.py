@@ -15,14 +15,19 @@ from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.core.randomness import stream_seed
 from chestfed.learning.models.declaration import ModelOptions, ModelSpec
-from chestfed.learning.models.factory import FactoryOptions, declare_factory
+from chestfed.learning.models.factory import TAKES_OUTPUTS, FactoryOptions, declare_factory
 from chestfed.learning.models.flat import FlatModule
 from chestfed.learning.models.pretrained import find_initial_weights
 from chestfed.learning.models.weights import load_initial
 
 #: Every network: built in, installed, by reference, and whatever a factory builds.
 MODELS: Catalogue[ModelSpec] = Catalogue(
-    "network", "chestfed.models", ModelSpec, adapt=declare_factory, packages=(__package__,)
+    "network",
+    "chestfed.models",
+    ModelSpec,
+    adapt=declare_factory,
+    packages=(__package__,),
+    example=f"Or name what builds the network: a class or function, {TAKES_OUTPUTS}",
 )
 
 #: Classes of modules that draw no random number while they train.

@@ -19,6 +19,12 @@ from chestfed.learning.models.declaration import ModelOptions, ModelSpec
 
 #: Usual names of the argument for the number of outputs; the first that a factory has is used.
 _OUTPUTS = ("num_classes", "out_channels", "n_classes", "outputs")
+#: What a class or function must have to be a factory.
+TAKES_OUTPUTS = (
+    "with an argument for the number of outputs (docs/own_method.md):\n"
+    "    class Two(torch.nn.Module):\n"
+    "        def __init__(self, num_classes): ..."
+)
 #: Packages whose factories pass `num_classes` on in `**kwargs`.
 _PASS_ON = ("torchvision", "timm", "monai")
 
@@ -68,7 +74,8 @@ def declare_factory(name: str, factory: object) -> ModelSpec | None:
 
 @lru_cache(maxsize=64)
 def _declared(name: str, factory: Callable[..., nn.Module]) -> ModelSpec | None:
-    if inspect.isclass(factory) and not issubclass(factory, nn.Module):
+    is_built = isinstance(factory, nn.Module)
+    if is_built or (inspect.isclass(factory) and not issubclass(factory, nn.Module)):
         return None
     try:
         signature = inspect.signature(factory)
@@ -120,9 +127,10 @@ def _make_options_model(name: str, signature: inspect.Signature) -> type[Factory
                 usual = ["num_classes"]
             chosen = value or (usual[0] if usual else None)
             if chosen is None or not (chosen in accepted or takes_more):
+                which = f"Name one, as in outputs_as: {accepted[0]}, or write" if accepted else "Write"
                 raise ValueError(
-                    f"which argument of {name} takes the number of outputs? Say so, as in outputs_as: num_classes. "
-                    f"It has {', '.join(accepted) or 'none'}"
+                    f"which argument of {name} takes the number of outputs? It has {', '.join(accepted) or 'none'}. "
+                    f"{which} the class {TAKES_OUTPUTS}"
                 )
             return chosen
 

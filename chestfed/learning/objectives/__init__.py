@@ -8,5 +8,11 @@ from chestfed.learning.objectives.declaration import Objective, ObjectiveSpec
 __all__ = ["OBJECTIVES", "Objective", "ObjectiveSpec"]
 
 OBJECTIVES: Catalogue[ObjectiveSpec] = Catalogue(
-    "objective", "chestfed.objectives", ObjectiveSpec, packages=(__package__,)
+    "objective",
+    "chestfed.objectives",
+    ObjectiveSpec,
+    packages=(__package__,),
+    example="Declare the objective in that file, and name the declaration (docs/own_method.md):\n"
+    '    MINE = ObjectiveSpec(name="mine", text="my loss", kind="minimization", options=MyOptions, rule=MyLoss,\n'
+    "                         build=lambda options, population: MyLoss())",
 )

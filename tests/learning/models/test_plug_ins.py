@@ -14,6 +14,7 @@ from torch import nn
 from chestfed.core.config import StrictModel, load_config
 from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Choice
+from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.models import (
     MODELS,
     ModelOptions,
@@ -23,6 +24,7 @@ from chestfed.learning.models import (
     reset_classifier,
     try_network,
 )
+from chestfed.learning.objectives import OBJECTIVES
 from tests.cases import assert_refused
 
 DENSENET = {"spatial_dims": 2, "in_channels": 3, "init_features": 8, "growth_rate": 4, "block_config": [1, 1]}
@@ -189,6 +191,23 @@ def test_unsuitable_network_is_refused(own_network: str, tmp_path: Path) -> None
     ):
         with assert_refused(ConfigError, kind):
             try_network(network_options(f"{own_network}:{name}"), 5, 32)
+
+
+def test_what_is_no_network_has_an_example(own_network: str, tmp_path: Path) -> None:
+    built = "built = nn.Linear(2, 2)\nclass Bare(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+    with (tmp_path / "mynets.py").open("a") as file:
+        file.write(built)
+    for name, words in (("built", "is an object of class Linear; expected"), ("Bare", "It has none. Write the class")):
+        with pytest.raises(ConfigError) as caught:
+            configured(tmp_path, f'"{own_network}:{name}"')
+        assert words in str(caught.value)
+        assert "def __init__(self, num_classes)" in str(caught.value)
+        assert "docs/own_method.md" in str(caught.value)
+    for catalogue, example in ((ALGORITHMS, "MINE = AlgorithmSpec("), (OBJECTIVES, "MINE = ObjectiveSpec(")):
+        with assert_refused(ConfigError, "not a declaration") as caught:
+            catalogue.find(f"{own_network}:Bare")
+        assert "is a class derived from Module; expected an instance of" in str(caught.value)
+        assert example in str(caught.value)
 
 
 def test_foreign_last_layer_is_found(own_network: str) -> None:
