@@ -16,6 +16,15 @@ IMAGES: Final = 400
 #: Ends the title of tables, page and records.
 TITLE: Final = " (quick)"
 _SIZE, _EPOCHS, _WINDOW, _STAGES, _STAGE_STEPS, _BATCH = 64, 20, 16, 2, 100, 32
+#: The largest values of keys of stage 2.
+_MOST: Final = {
+    "window": _WINDOW,
+    "window_growth": 1,
+    "stages": _STAGES,
+    "stage_steps": _STAGE_STEPS,
+    "stage_growth": 1,
+    "batch_size": _BATCH,
+}
 #: In place of the larger networks that are built in.
 _NETWORK: Final = {"name": "small", "init_features": 8, "growth_rate": 8, "blocks": [1, 2, 3, 3]}
 _LARGE: Final = ("densenet121", "densenet161", "resnet20", "efficientnet-lite")
@@ -110,10 +119,10 @@ def _shorten_steps(given: _Given) -> None:
             continue
         if "total_steps" in section and not given.is_set(*place, "total_steps"):
             del section["total_steps"]
-        limits = {"window": _WINDOW, "stages": _STAGES, "stage_steps": _STAGE_STEPS, "batch_size": _BATCH}
-        limits |= {"stage_growth": 1, "window_growth": 1}
-        for key, most in limits.items():
+        for key, most in _MOST.items():
             given.change(section, key, _at_most(most), *place)
+    if isinstance(search := data.get("search"), dict):  # also of the command line: the settings it finds are cut
+        data["search"] = {key: _cut_space(space, _MOST.get(key)) for key, space in search.items()}
     if "total_steps" in federated and not given.is_set("federated", "stages"):
         del federated["stages"]
     pretrain = given.section("pretrain")
@@ -136,6 +145,14 @@ def _at_most(most: int) -> Callable[[Any], Any]:
 def _cut(values: Any, most: int) -> Any:
     """Windows that are longer than this are as long; each once."""
     return list(dict.fromkeys(map(_at_most(most), values))) if isinstance(values, list) else values
+
+
+def _cut_space(space: Any, most: int | None) -> Any:
+    """What `chestfed tune` searches, up to this value: a grid, or a range; null (not searched) if nothing remains."""
+    if most is None or not isinstance(space, list):
+        return space
+    cut, least = _cut(space, most), 3 if space[-1:] in (["log"], ["linear"]) else 2
+    return cut if len(cut) >= min(least, len(space)) else None
 
 
 def _ends(values: Any) -> Any:

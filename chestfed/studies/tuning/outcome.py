@@ -18,6 +18,7 @@ from chestfed.core.console import text_table
 from chestfed.results.tables.columns import CENTRALIZED, OWN_DATA
 from chestfed.studies.experiment.loading import pipeline_document
 from chestfed.studies.experiment.methods import Method, PipelineFile
+from chestfed.studies.experiment.quick import TITLE as QUICK_TITLE
 from chestfed.studies.experiment.ranges import Grid, Range, Space, parse_space, set_values
 from chestfed.studies.training.reporting import Trial
 from chestfed.studies.tuning.subjects import Subject
@@ -98,7 +99,7 @@ def write_tuned(
     same = isinstance(source, Path) and all(text.startswith("selected=") for text in overrides)
     data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
     data |= {
-        "title": f"{pipeline.title}, tuned",
+        "title": f"{pipeline.title.removesuffix(QUICK_TITLE)}, tuned",
         "k": pipeline.k if every_k else pipeline.k[-1:],
         "windows": [],
         "seeds": seeds,

@@ -7,10 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from chestfed.reports.tracking.store import connect, local_store
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import QUICK
+from chestfed.studies.experiment.loading import load_pipeline
 from tests.command_line import call
 
 WORDS = ("study", "digits_ih", "--quick", "--methods", "codasca", "--out", "runs")
@@ -46,3 +48,18 @@ def test_quick_study_learns(tmp_path: Path) -> None:
     called = call(*WORDS, "--no-tracking", "--json", folder=tmp_path)
     estimates = json.loads(called.out)["result"]["estimates"]
     assert max(row["auc"] for row in estimates) > 0.6
+
+
+def test_quick_search_is_marked(tmp_path: Path) -> None:
+    words = ("tune", *WORDS[1:], "--no-tracking", "--set", "federated.stage_steps=4", "--set", "federated.window=2")
+    called = call(*words, "--trials", 1, "--set", "search={window: [2, 64], prox: null}", folder=tmp_path)
+    assert called.code == 0, called.err
+    assert QUICK in " ".join(called.out.split())
+    (file,) = (tmp_path / "runs").glob("tune-*/tuned.yaml")
+    tuned = yaml.safe_load(file.read_text())
+    assert (tuned["quick"], tuned["seeds"], tuned["title"].count("quick")) == (True, 1, 0)
+    pipeline = load_pipeline(file)
+    assert pipeline.title.endswith(", tuned (quick)")
+    assert [method.window for method in pipeline.methods] == [entry["window"] for entry in tuned["methods"]]
+    plan = call("tune", "digits_ih", "--quick", "--methods", "codasca", "--dry-run", folder=tmp_path)
+    assert "4 trials together, 1 seeds per trial, 0 further" in " ".join(plan.out.split())

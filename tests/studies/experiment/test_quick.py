@@ -54,6 +54,14 @@ def test_what_the_command_line_sets_stays() -> None:
     assert pipeline.pretrain.epochs == 20
 
 
+def test_search_is_cut_as_the_settings_are() -> None:
+    spaces = {"window": "[8, 16, 64]", "stage_steps": "[50, 400, log]", "batch_size": "[64, 256, log]", "prox": "null"}
+    text = ", ".join(f"{key}: {space}" for key, space in spaces.items())
+    file = load_pipeline(SAMPLES, ["quick=true", f"search={{{text}}}"])
+    cut = {"window": [8, 16], "stage_steps": [50, 100, "log"], "batch_size": None, "prox": None}
+    assert file.search == cut
+
+
 def test_own_network_is_kept(tmp_path: Path) -> None:
     text = {"extends": "source_addition_samples", "quick": True, "model": "mylab.networks:Big"}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -11,19 +11,50 @@ from chestfed.app.commands import options
 from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console
 
+#: Option -> its default, and that of a quick search.
+_COUNTS: Final = {"trials": (20, 4), "seeds": (3, 1), "confirm": (3, 0)}
+
+
+def _default(name: str) -> str:
+    return "Default: {}; with --quick {}.".format(*_COUNTS[name])
+
+
+Trials = Annotated[
+    int | None,
+    options.optional(
+        min=1,
+        metavar="N",
+        help=f"Number of settings to try per key of a method that is searched. {_default('trials')}",
+    ),
+]
+Seeds = Annotated[
+    int | None,
+    options.optional(
+        min=1, metavar="S", help=f"Training seeds of each trial and of the tested runs. {_default('seeds')}"
+    ),
+]
+Confirm = Annotated[
+    int | None,
+    options.optional(
+        min=0, metavar="S", help=f"Further training seeds of the three best settings. {_default('confirm')}"
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="A search of minutes that shows what comes out: few trials of a quick study, as that of "
+        "`chestfed study --quick`. Same as --set quick=true.",
+    ),
+]
+
 
 def tune(
     pipeline: options.Pipeline,
     methods: options.Methods = None,
-    trials: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Number of settings to try per key of a method that is searched.")
-    ] = 20,
-    seeds: Annotated[
-        int, typer.Option(min=1, metavar="S", help="Training seeds of each trial and of the tested runs.")
-    ] = 3,
-    confirm: Annotated[
-        int, typer.Option(min=0, metavar="S", help="Further training seeds of the three best settings.")
-    ] = 3,
+    trials: Trials = None,
+    seeds: Seeds = None,
+    confirm: Confirm = None,
     k: Annotated[
         str | None,
         typer.Option(
@@ -40,6 +71,7 @@ def tune(
     tracking: options.Tracking = True,
     tracking_uri: options.TrackingUri = None,
     set_: options.Set = None,
+    quick: Quick = False,
 ) -> None:
     """Select each method's settings on validation patients, then test the selected ones once.
 
@@ -60,8 +92,10 @@ def tune(
         from chestfed.app.studies import Session
 
     named = {"selected": options.select_methods(methods), "k": None if k in (None, "all") else f"[{k}]"}
-    overrides = options.join_overrides(set_, named)
-    counts = {"trials": trials, "seeds": seeds, "confirm": confirm}
+    overrides = options.join_overrides(set_, {**named, "quick": "true" if quick else None})
+    given = {"trials": trials, "seeds": seeds, "confirm": confirm}
+    defaults = {name: counts[quick or "quick=true" in overrides] for name, counts in _COUNTS.items()}
+    counts = {name: defaults[name] if count is None else count for name, count in given.items()}
     tuning = prepare(pipeline_file(pipeline), overrides, data, **counts, every_k=k is not None)
     session = Session(open_console(), out, cache, tracking, tracking_uri, skip_unreadable)
     if dry_run:
