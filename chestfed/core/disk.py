@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from chestfed.core.checkpoint import write_text
@@ -43,6 +43,20 @@ def check_folder(folder: Path, option: str) -> None:
         ) from None
     except ChestfedError as error:
         raise ChestfedError(f"{error} Choose another folder with {option}.") from None
+
+
+@contextmanager
+def making_folder(folder: Path, option: str) -> Iterator[None]:
+    """`check_folder`; after an error the folders that it made are removed, unless something is in them."""
+    absent = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        check_folder(folder, option)
+        yield
+    except BaseException:
+        for place in absent:
+            with suppress(OSError):
+                place.rmdir()
+        raise
 
 
 def size_text(count: int) -> str:

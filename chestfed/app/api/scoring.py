@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from chestfed.app.api.arguments import optional_path
 from chestfed.core.config import as_path, listed
+from chestfed.core.disk import making_folder
 from chestfed.core.errors import ConfigError
 from chestfed.core.python_words import speak_python
 from chestfed.results.evaluation.intervals import DEFAULT
@@ -79,10 +80,11 @@ def evaluate(
     names = None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
     declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
     reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
-    opened = _open_site(site, data, cache, out)
     settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm, "thresholds": _list(thresholds)}
-    done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
-    write(done, Path(out or f"runs/evaluations/{done.name}"))
+    with making_folder(as_path(out or "runs/evaluations", "out"), "out"):
+        opened = _open_site(site, data, cache)
+        done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
+        write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
 
 
@@ -149,12 +151,9 @@ def _check_evaluation(
         )
 
 
-def _open_site(site: str | Path | Site, data: str | Path | None, cache: str | Path, out: str | Path | None) -> Site:
-    """The site; refuses a folder for results that cannot be written first."""
-    from chestfed.core.disk import check_folder
+def _open_site(site: str | Path | Site, data: str | Path | None, cache: str | Path) -> Site:
     from chestfed.data.sites.dataset import load_site
 
-    check_folder(as_path(out or "runs/evaluations", "out"), "out")
     return load_site(site, data, cache=cache) if isinstance(site, str | Path) else site
 
 

@@ -131,7 +131,7 @@ def evaluate(
     started, console = time.monotonic(), open_console()
     with options.quick_imports():
         from chestfed.app.commands.progress import Bars
-        from chestfed.core.disk import check_folder
+        from chestfed.core.disk import making_folder
         from chestfed.data.sites import load_site_config, open_site
         from chestfed.results.evaluation.intervals.methods import Intervals
         from chestfed.studies.experiment.device import machine_with
@@ -146,11 +146,11 @@ def evaluate(
     table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or DEFAULT, resamples), "batch_size": batch_size}
     settings |= {"thresholds": threshold or (), "skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
-    check_folder(out or RUNS / "evaluations", "--out")
-    with Bars(console) as bars:
-        settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
-        done = evaluate_split(model, scorer, table, split, protocol, cache, machine, **settings)
-    _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
+    with making_folder(out or RUNS / "evaluations", "--out"):
+        with Bars(console) as bars:
+            settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}
+            done = evaluate_split(model, scorer, table, split, protocol, cache, machine, **settings)
+        _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 
 def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None) -> Scorer:

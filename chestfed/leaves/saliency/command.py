@@ -52,7 +52,7 @@ def saliency(
     with options.quick_imports():
         from chestfed.app.commands.progress import Bars
         from chestfed.core.diseases import format_title
-        from chestfed.core.disk import check_folder
+        from chestfed.core.disk import making_folder
         from chestfed.core.provenance import Origin
         from chestfed.data.sites import load_site_config, open_site
         from chestfed.leaves.saliency.misjudged import find_misjudged, judge, tabulate, write
@@ -61,13 +61,13 @@ def saliency(
 
     console, config = open_console(), load_site_config(site)
     machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
-    check_folder(out, "--out")
-    scorer = open_scorer(model, Declared(k), machine)
-    with Bars(console) as bars:
-        progress = partial(bars.progressed, "maps", unit="image")
-        examples = find_misjudged(scorer, table, split, cache, machine, images, seed, progress)
     shown = pictures or table.phantoms
-    files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
+    with making_folder(out, "--out"):
+        scorer = open_scorer(model, Declared(k), machine)
+        with Bars(console) as bars:
+            progress = partial(bars.progressed, "maps", unit="image")
+            examples = find_misjudged(scorer, table, split, cache, machine, images, seed, progress)
+        files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     rows = [
         (format_title(row["disease"]), row["kind"], row["method"], str(row["images"]), *_show(row))
         for row in tabulate(examples).to_dict("records")

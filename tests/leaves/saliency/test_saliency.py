@@ -115,3 +115,18 @@ def test_images_of_patients_need_pictures(
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["saliency.csv"]
     text = (tmp_path / "out" / "saliency.csv").read_text()
     assert "patient" not in text
+
+
+def test_error_leaves_no_folder(tiny_hospitals: Path, tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "model.safetensors")
+    (tmp_path / "broken.pth").write_bytes(b"no model")
+    (tmp_path / "mine").mkdir()
+    for command in ("saliency", "evaluate"):
+        words = ("--site", "synthetic/chexpert", "--data", tiny_hospitals, "--cache", tmp_path / "missing" / "\0")
+        for model, out in (
+            ("broken.pth", "new/deep"),
+            ("model.safetensors", "new/deep"),
+            ("model.safetensors", "mine"),
+        ):
+            assert call(command, model, *words, "--out", out, folder=tmp_path).code != 0
+            assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.pth", "mine", "model.safetensors"]
