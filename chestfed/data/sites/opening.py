@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,8 +14,8 @@ import pyarrow as pa
 
 from chestfed.core.config import expand_path
 from chestfed.core.console import plural
-from chestfed.core.errors import ChestfedError, Problem, SiteError
-from chestfed.data.sites.config import SiteConfig
+from chestfed.core.errors import ChestfedError, ConfigError, Problem, SiteError
+from chestfed.data.sites.config import SiteConfig, load_site_config
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.groups import add_groups
 from chestfed.data.sites.label_files.source import FORMULA, Source
@@ -67,6 +68,18 @@ def open_site(config: SiteConfig, data_root: Path, labels_file: Path | None = No
     if survey.problems:
         raise SiteError(config.site, survey.problems)
     return survey.table
+
+
+def find_sites(files: Iterable[Path], data_root: Path) -> set[Path]:
+    """The folders in which the label files of one of these YAMLs of sites are; those with mistakes are passed over."""
+    folders = set()
+    for file in files:
+        with suppress(ConfigError):
+            config = load_site_config(file)
+            source = Source(config, config.folder(data_root))
+            if source.root.is_dir() and any(source.find_all(role) for role in config.label_files):
+                folders.add(source.root)
+    return folders
 
 
 @dataclass(frozen=True, eq=False)

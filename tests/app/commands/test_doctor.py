@@ -45,7 +45,19 @@ def test_no_site_in_data_is_a_problem(tmp_path: Path) -> None:
     assert (code, lines["data"][0]) == (1, "problem")
     assert "no site" in lines["data"][1]
     (tmp_path / "chexpert").mkdir()
-    assert run("--data", str(tmp_path))[1]["data"] == ("ok", "1 folder")
+    state, text = run("--data", str(tmp_path))[1]["data"]
+    assert state == "problem"
+    assert "not recognized as a site: chexpert (" in text
+
+
+def test_only_folders_with_label_files_are_sites(tmp_path: Path) -> None:
+    for name in ("chexpert", "synthetic-vindr", "holidays", ".git"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "chexpert" / "train.csv.gz").touch()
+    (tmp_path / "holidays" / "train.csv").touch()
+    state, text = run("--data", str(tmp_path))[1]["data"]
+    assert state == "ok"
+    assert text.startswith("1 site: chexpert; not recognized as a site: holidays, synthetic-vindr (")
 
 
 def test_absent_and_old_libraries_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:

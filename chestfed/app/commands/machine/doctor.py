@@ -15,6 +15,7 @@ import typer
 
 from chestfed._version import __version__
 from chestfed.app.commands import options
+from chestfed.core.bundled import list_sites
 from chestfed.core.console import open_console, plural, show_answer, text_table
 from chestfed.core.disk import size_text
 from chestfed.core.errors import ChestfedError
@@ -26,6 +27,8 @@ State = Literal["ok", "note", "problem"]
 _GIGABYTE: Final = 1 << 30
 #: Bytes that the default study needs.
 _MEMORY, _DISK = 4 * _GIGABYTE, 2 * _GIGABYTE
+#: Folders that are not recognized and are named.
+_MOST_NAMED: Final = 6
 _EXTRAS: Final = {
     "collections": "image collections of torchvision",
     "onnx": "ONNX models",
@@ -50,7 +53,7 @@ def doctor(
     """Report what this machine has: Python, cores, memory, disk, GPU, optional parts, and the key for pseudonyms.
 
     Exits with 1 if something prevents the default study. Add its output to a report of a defect: it has no names of
-    users, hosts or patients.
+    users, hosts or patients, except those of folders in --data that are not recognized as a site.
 
     Example:
 
@@ -80,10 +83,25 @@ def _check_machine(out: Path, data: Path | None) -> Iterator[Finding]:
     yield _check_disk(out)
     yield _check_gpu()
     if data is not None:
-        folders = sum(1 for path in data.iterdir() if path.is_dir()) if data.is_dir() else 0
-        absent = "no site is there" if data.is_dir() else "not a folder"
-        text = plural(folders, "folder") if folders else f"{absent}: give the folder that contains the sites'"
-        yield Finding("data", "ok" if folders else "problem", text)
+        yield _check_data(data)
+
+
+def _check_data(data: Path) -> Finding:
+    """The folders with the label files of a known site, and the names of others."""
+    from chestfed.data.sites.opening import find_sites
+
+    advice = "give the folder that contains the sites'"
+    if not data.is_dir():
+        return Finding("data", "problem", f"not a folder: {advice}")
+    places = [place for place in find_sites(list_sites().values(), data) if data in place.parents]
+    names = {place.relative_to(data).parts[0] for place in places}
+    others = sorted({path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."} - names)
+    more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
+    unknown = f"not recognized as a site: {', '.join(others[:_MOST_NAMED])}{more} (`chestfed site new` describes one)"
+    if names:
+        found = f"{plural(len(names), 'site')}: {', '.join(sorted(names))}"
+        return Finding("data", "ok", f"{found}; {unknown}" if others else found)
+    return Finding("data", "problem", f"no site is there: {advice}{f'; {unknown}' if others else ''}")
 
 
 def _check_disk(out: Path) -> Finding:
