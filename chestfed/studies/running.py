@@ -20,6 +20,7 @@ from chestfed.learning.models import fetch_weights, without_absent_weights
 from chestfed.studies.designs.design import Design, Done, Finished, Variant, finish, make_design
 from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
+from chestfed.studies.experiment.earlier import name_earlier_commands
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.providers import estimate_unwritten, provide, provide_labels
@@ -101,7 +102,8 @@ def check(file: PipelineFile, path: Path, data: Path | None = None, executor: Ex
     pipeline = file.resolve()
     collection = None if pipeline.collection is None else find_collection(pipeline.collection.name)
     root = resolve_data_root(pipeline, data) if collection is None or collection.has_files else None
-    check_runs([variant.pipeline for variant in design.variants])
+    runs = [variant.pipeline for variant in design.variants]
+    name_earlier_commands(partial(check_runs, runs), path, quick=pipeline.quick)
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")

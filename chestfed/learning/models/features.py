@@ -296,8 +296,8 @@ def _open_model_file(path: Path) -> tuple[ModelOptions, dict[str, Tensor], dict[
 
     if not path.is_file():
         raise ConfigError(
-            f"model.network: {path}: no such file. It is the model of a study that is run first; a bundled pipeline "
-            "has its command in its first lines. Name it: --set model.network=runs/STUDY/kN/model.safetensors",
+            f"model.network: {path}: no such file. It is the model of a study that is run first. Name it: "
+            "--set model.network=runs/FOLDER/kN/model.safetensors",
             kind="no model file",
             file=str(path),
         )
