@@ -7,7 +7,7 @@ says of a hospital: counts and policies, no names.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
@@ -87,15 +87,19 @@ def render(frame: pd.DataFrame) -> RenderableType:
 def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> list[str]:
     """Notes on the test patients: diseases with fewer than `least` of a class, and how they were drawn."""
     test, sentences = table.select("test"), []
-    patients, few = test.frame["patient"].to_numpy(), []
-    for disease, labels in zip(table.diseases, test.labels().T, strict=True):
-        counts = [len(set(patients[labels == value])) for value in (1, 0)]
-        if len(patients) and min(counts) < least:
-            few.append(f"{format_title(disease)} {counts[0]:,} positive and {counts[1]:,} negative")
+    counts, totals = _count_classes(test), _count_classes(table)
+    few = {
+        disease: min(totals[disease]) for disease in table.diseases if len(test.frame) and min(counts[disease]) < least
+    }
     if few:
+        named = "; ".join(
+            f"{format_title(disease)} {counts[disease][0]:,} positive and {counts[disease][1]:,} negative"
+            for disease in few
+        )
+        key = f"the test patients in {config.splits.file}" if config.splits.file else "splits.test_fraction"
         sentences.append(
-            f"Test patients: {'; '.join(few)}. With fewer than {least} of a class the AUC stays out of the mean; with "
-            "0 there is none."
+            f"Test patients: {named}. With fewer than {least} of a class the AUC stays out of the mean; with "
+            f"0 there is none. {advise_test_fraction(few, least, key)}"
         )
     drawn = [name for name in ("valid", "test") if getattr(config.splits, f"{name}_fraction")]
     if drawn:
@@ -104,6 +108,27 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
             "under another name they are others."
         )
     return sentences
+
+
+def _count_classes(table: SiteTable) -> dict[str, tuple[int, int]]:
+    """Patients with a positive and with a negative image, of each disease."""
+    patients = table.frame["patient"].to_numpy()
+    return {
+        disease: (len(set(patients[labels == 1])), len(set(patients[labels == 0])))
+        for disease, labels in zip(table.diseases, table.labels().T, strict=True)
+    }
+
+
+def advise_test_fraction(few: Mapping[str, int], least: int, key: str) -> str:
+    """Advice on diseases with too few test patients of a class: which key to raise, or that the hospital has too few.
+
+    `few` has the hospital's patients of that class, of each disease: half of them may be tested.
+    """
+    enough = [format_title(disease) for disease, patients in few.items() if patients >= 2 * least]
+    scarce = [f"{format_title(disease)} ({count:,} in all)" for disease, count in few.items() if count < 2 * least]
+    sentences = [f"Raise {key} to test more patients with {', '.join(enough)}."] if enough else []
+    sentences += [f"The hospital has too few patients for {', '.join(scarce)}."] if scarce else []
+    return " ".join(sentences)
 
 
 def _count_part(table: SiteTable) -> dict[str, object]:

@@ -124,7 +124,8 @@ def _state_gain(results: Results, first: EstimateRow, last: EstimateRow, mean: D
     evidence = _describe_evidence(results, mean, after - before)
     turns = ", ".join(format_title(name) for name in (mean["turns_without"] if mean else "").split(", ") if name)
     turn = f" The verdict turns if {turns.replace(', ', ' or ')} is left out." if turns else ""
-    return f"{_judge(mean)}: {trained} the mean AUC {moved} {change} ({evidence}).{turn}"
+    few = " A larger test_fraction would test more patients, if the hospital has them." if list_few(results) else ""
+    return f"{_judge(mean)}: {trained} the mean AUC {moved} {change} ({evidence}).{turn}{few}"
 
 
 def _judge(mean: DifferenceRow | None) -> str:

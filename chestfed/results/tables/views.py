@@ -43,7 +43,7 @@ T = TypeVar("T")
 #: Models that have a column each; more have a line each.
 _MOST_COLUMNS: Final = 6
 #: Why a disease with an AUC does not count.
-_NEEDED: Final = f"{LEAST_PATIENTS} are needed"
+_NEEDED: Final = f"{LEAST_PATIENTS} are needed: raise test_fraction, unless the hospital has too few"
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gains over its own data?"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -15,6 +15,7 @@ from chestfed.core.diseases import format_title as disease_title
 from chestfed.core.disk import size_text
 from chestfed.core.processes.workers import cores
 from chestfed.core.provenance import Origin
+from chestfed.data.sites.stats import advise_test_fraction
 from chestfed.data.sites.table import count_labels
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.models import name_network
@@ -39,10 +40,12 @@ from chestfed.studies.training.costs import (
 from chestfed.studies.training.data.class_counts import draw_class_counts
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.prevalence import describe_thinning
-from chestfed.studies.training.data.sites import TRAIN, StudySite
+from chestfed.studies.training.data.sites import TEST, TRAIN, StudySite
 
 #: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
 _SIZED_IMAGES, DECODED_BYTES = 20, 25e6
+#: The keys that say how many patients are tested.
+_FRACTION: Final = "test_fraction (in the pipeline's sites, or splits.test_fraction in the site's YAML)"
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class StudyPlan:
     with_target: bool = False
     test_hospitals: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
+    patients: tuple[tuple[int, int], ...] = ()  #: as `test_patients`, with those of other roles at the tested sites
     write_seconds: float = 0.0
     remarks: tuple[str, ...] = ()  #: on sites with another share of positives, and on partitions, in words
 
@@ -196,6 +200,7 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         next(iter(tests), None) in others,
         max(1, len(tests)),
         tuple(_count_patients(scored, patients)),
+        tuple(_count_patients_of(experiment.sites)),
         unwritten.seconds / cores(),
         (
             *(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
@@ -226,6 +231,15 @@ def _count_patients(labels: np.ndarray, patients: np.ndarray) -> Iterator[tuple[
     """Patients with a positive and with a negative image, of each disease."""
     for column in labels.T:
         yield len(np.unique(patients[column == 1])), len(np.unique(patients[column == 0]))
+
+
+def _count_patients_of(sites: Sequence[StudySite]) -> Iterator[tuple[int, int]]:
+    """Patients of each disease as `_count_patients`, whatever their role, of the sites with test images."""
+    frames = [site.table.frame for site in sites if len(site.find(TEST))]
+    labels = [site.table.labels() for site in sites if len(site.find(TEST))]
+    if labels:
+        names = np.concatenate([frame["patient"].astype(str).to_numpy() for frame in frames])
+        yield from _count_patients(np.concatenate(labels), names)
 
 
 def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:
@@ -337,15 +351,17 @@ def _remarks(plan: StudyPlan) -> list[str]:
     remarks += unusual_clients(
         plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
     )
-    few = [
-        f"{disease_title(task)} ({positives} with it, {negatives} without)"
+    few = {
+        task: f"{disease_title(task)} ({positives} with it, {negatives} without)"
         for task, (positives, negatives) in zip(pipeline.tasks, plan.test_patients, strict=True)
         if 0 < min(positives, negatives) < LEAST_PATIENTS
-    ]
+    }
     if few:
+        least = dict(zip(pipeline.tasks, map(min, plan.patients), strict=False))  # of a collection nothing is known
+        advice = advise_test_fraction({task: least[task] for task in few if task in least}, LEAST_PATIENTS, _FRACTION)
         remarks.append(
-            f"Warning: fewer than {LEAST_PATIENTS} test patients have, or do not have, {', '.join(few)}: no mean and "
-            "no verdict will rest on it"
+            f"Warning: fewer than {LEAST_PATIENTS} test patients have, or do not have, {', '.join(few.values())}: no "
+            f"mean and no verdict will rest on it. {advice}".rstrip(". ")
         )
     counted = [
         ((positives, negatives), patients)

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from chestfed.data.sites.opening import open_all_views, survey_site
-from chestfed.data.sites.stats import dataset_table, describe_test_split, render
+from chestfed.data.sites.stats import advise_test_fraction, dataset_table, describe_test_split, render
 from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
 from tests.data.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.data.sites.releases.test_chexpert import P1, P2, T1, V1
@@ -97,6 +97,10 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
     config = load_bundled("chestxray8")
     (sentence,) = describe_test_split(table, config, least=10)
     assert "Cardiomegaly 0 positive and 1 negative" in sentence
+    assert "The hospital has too few patients for Cardiomegaly (" in sentence
+    advice = advise_test_fraction({"edema": 20, "mass": 19}, 10, "splits.test_fraction")
+    assert advice.startswith("Raise splits.test_fraction to test more patients with Edema. ")
+    assert advice.endswith("The hospital has too few patients for Mass (19 in all).")
     assert describe_test_split(table.select("train"), config, least=10) == []
     drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
     assert "splits.seed and the site's name (chestxray8)" in describe_test_split(table, drawn, least=0)[0]

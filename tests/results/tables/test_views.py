@@ -21,6 +21,7 @@ from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.estimates import Estimate
 from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.tables import settings
+from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results, Row, list_estimates, make_differences, make_estimates
 from chestfed.results.tables.grid import Cell
@@ -86,6 +87,8 @@ def test_rare_disease_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = load_results(RunFolder(folder))
     reason = "Edema (4 with it among the test patients): 10 are needed"
     assert reason in print_results(results)
+    assert "raise test_fraction, unless the hospital has too few" in " ".join(print_results(results).split())
+    assert "A larger test_fraction would test more patients" in answer_study(results).sentence
     assert reason in make_report(RunFolder(folder)).html
     grid = make_difference_grid(results.gains("study"))
     assert grid.columns[-1] == Cell("mean", ("over 1",))

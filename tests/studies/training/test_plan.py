@@ -25,7 +25,7 @@ from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.sites import OWN_TEST, VALID
-from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study, propose_settings
+from chestfed.studies.training.plan import ImageCounts, StudyPlan, _remarks, plan_study, propose_settings
 from tests.cases import assert_refused, each
 from tests.command_line import call
 
@@ -75,6 +75,19 @@ def test_features_count_once_per_image() -> None:
     plans = [StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, of, 40) for of in costs_of]
     assert plans[1].feature_seconds == 7 * 40
     assert plans[1].training_seconds - plans[0].training_seconds == pytest.approx(7 * 40)
+
+
+def test_few_test_patients_name_the_key() -> None:
+    path, settings = bundled("pipelines") / "source_addition_samples.yaml", ["k=[1]", "diseases=[edema, consolidation]"]
+    pipeline = load_pipeline(path, settings).resolve()
+    client = ImageCounts("a", rows=30, positives=(9, 9), negatives=(9, 9), images=20)
+    plan = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, Timings(1, 0, 0, 0, 0, None), 40)
+    counts: dict[str, Any] = {"test_patients": ((2, 200), (1, 200)), "patients": ((90, 900), (3, 900))}
+    (warning,) = [text for text in _remarks(replace(plan, **counts)) if text.startswith("Warning")]
+    assert "Raise test_fraction (in the pipeline's sites, or" in warning
+    assert "to test more patients with Edema. The hospital has too few patients for Consolidation (3 in all)" in warning
+    (warning,) = [text for text in _remarks(replace(plan, **counts | {"patients": ()})) if text.startswith("Warning")]
+    assert warning.endswith("no verdict will rest on it")
 
 
 def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
