@@ -3,7 +3,10 @@
 from chestfed.core.leaves import Leaf
 
 LEAF = Leaf(
-    groups={"federation": "Run a study across real hospitals, each of which keeps its images."},
+    groups={
+        "federation": "Run a study across real hospitals, each of which keeps its images. Needs an environment with "
+        "Flower: docs/deployment.md."
+    },
     commands={
         "federation init": f"{__name__}.commands.server:federation_init",
         "federation add": f"{__name__}.commands.server:federation_add",

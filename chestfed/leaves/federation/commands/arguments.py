@@ -22,6 +22,10 @@ Insecure = Annotated[
 def require_flower() -> None:
     """Raise ConfigError without Flower; switch off its telemetry."""
     if importlib.util.find_spec("flwr") is None:
-        text = "this environment has no Flower. Install it, and run the chestfed that is installed with it"
-        raise ConfigError(f"{text}: {install_command('flower')}", kind="no Flower")
+        how = install_command("flower")
+        then = (
+            "then run federation/bin/chestfed in place of chestfed" if how.startswith("CHESTFED_VENV") else "then rerun"
+        )
+        text = "a federation needs Flower, which this environment does not have. Install it, in some minutes"
+        raise ConfigError(f"{text}: {how}; {then} (docs/deployment.md)", kind="no Flower")
     os.environ["FLWR_TELEMETRY_ENABLED"], os.environ["FLWR_DISABLE_UPDATE_CHECK"] = "0", "1"
