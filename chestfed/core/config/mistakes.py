@@ -36,7 +36,7 @@ _WORDS: Final = {
     "tuple_type": "be a list",
     "literal_error": "be {expected}",
 }
-_CONTAINERS: Final = {list: "a list", dict: "keys and values"}
+_CONTAINERS: Final[dict[type, str]] = {list: "a list", dict: "keys and values"}
 _SECTIONS: Final = {"model_type", "dict_type", "model_attributes_type"}
 #: Keys of a section that advice lists.
 _KEYS_NAMED: Final = 6
