@@ -6,9 +6,13 @@ It is made of the plain data of a pipeline before they are checked. What the com
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
+from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import Document
+from chestfed.core.errors import ChestfedError
 from chestfed.studies.experiment.stage_2 import get_part_name
 
 #: Training images of a client, of whole patients.
@@ -85,9 +89,12 @@ class _Given:
 
 
 def _shorten_network(given: _Given) -> None:
-    """Small images and a small network; one on frozen features is fast and keeps both."""
+    """Small images and a small network; one on frozen features is fast and keeps both, or has those of a study."""
     name = get_part_name(given.data.get("model", "small"))
-    if name != "features":
+    if name == "features":
+        if size_of_study := _read_size(given.data["model"]):
+            given.put({"size": size_of_study}, "preprocess", within=given.section("preprocess"))
+    else:
         size = given.section("preprocess")
         size.setdefault("size", _SIZE)
         given.change(size, "size", _at_most(_SIZE), "preprocess")
@@ -103,6 +110,17 @@ def _shorten_network(given: _Given) -> None:
         given.change(pretrain, "epochs", lambda epochs: _EPOCHS if epochs else epochs, "pretrain")
     if large and pretrain["epochs"]:
         given.put({"lr": _LR, "schedule": "cosine"}, "pretrain", within=pretrain)
+
+
+def _read_size(model: Any) -> Any:
+    """The size of the images of the study that made the model file whose features are taken; None if there is none."""
+    network = model.get("network") if isinstance(model, dict) else None
+    if not isinstance(network, str) or not Path(network).is_file():
+        return None
+    with suppress(ChestfedError):  # a damaged file is refused where it is opened
+        preprocess = load_checkpoint(Path(network))[1].get("preprocess")
+        return preprocess.get("size") if isinstance(preprocess, dict) else None
+    return None
 
 
 def _shorten_steps(given: _Given) -> None:

@@ -71,7 +71,7 @@ def test_help_imports_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     [
         ("import a_library_that_nobody_has\n", "ModuleNotFoundError: No module named 'a_library_that_nobody_has'"),
         ("RAEDER = 1\n", "has no 'READER'"),
-        ("def READER(source):\n    pass\n", "is not an instance of SiteReader"),
+        ("def READER(source):\n    pass\n", "expected an instance of SiteReader"),
     ],
     ids=["import", "name", "kind"],
 )

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from chestfed.app.commands.options import known_pipelines
 from chestfed.core.bundled import pipeline_file
+from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.config import Document
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
@@ -60,6 +62,16 @@ def test_search_is_cut_as_the_settings_are() -> None:
     file = load_pipeline(SAMPLES, ["quick=true", f"search={{{text}}}"])
     cut = {"window": [8, 16], "stage_steps": [50, 100, "log"], "batch_size": None, "prox": None}
     assert file.search == cut
+
+
+def test_features_of_a_study_have_its_image_size(tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "model.safetensors", {"a": torch.zeros(1)}, {"preprocess": {"size": 96}})
+    settings = ["quick=true", f"model.network={tmp_path / 'model.safetensors'}"]
+    path = pipeline_file("phantoms_methods")
+    assert load_pipeline(path, settings).preprocess.size == 96
+    assert load_pipeline(path, [*settings, "preprocess.size=80"]).preprocess.size == 80
+    (tmp_path / "model.safetensors").write_bytes(b"damaged")
+    assert load_pipeline(path, settings).preprocess.size == load_pipeline(path).preprocess.size
 
 
 def test_own_network_is_kept(tmp_path: Path) -> None:
