@@ -135,8 +135,8 @@ class Bars(StepBars, StepReporter):
         for site, problems in experiments[0].quarantined.items():
             rows = [f"{problem.row}" for problem in problems if problem.row is not None]
             listed = f"{', '.join(rows[:_ROWS])}{', ...' if len(rows) > _ROWS else ''}"
-            text = f"{site}: skipped {plural(len(problems), 'unreadable image')} (rows of the labels: {listed})"
-            say(self._console, text, "yellow")
+            count = plural(len(problems), "missing or unreadable image")
+            say(self._console, f"{site}: skipped {count} (rows of the labels: {listed})", "yellow")
         for site, notes in experiments[0].notes.items():
             say(self._console, "\n".join(f"{site}: {note}" for note in notes), "yellow")
         for pair in {pair: None for experiment in experiments for pair in experiment.shared}:

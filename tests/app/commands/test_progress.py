@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,6 +15,7 @@ import chestfed
 from chestfed.app.commands import progress
 from chestfed.app.commands.progress import Bars
 from chestfed.core.console import open_console
+from chestfed.core.errors import ImageProblem
 
 
 class Clock:
@@ -54,6 +57,17 @@ def test_a_long_round_has_a_line_each() -> None:
 
 def test_a_short_command_logs_nothing() -> None:
     assert log_of_study(0.5, 20) == []
+
+
+def test_skipped_images_have_rows_and_no_names() -> None:
+    out, problems = io.StringIO(), [ImageProblem("unreadable image", "p0042/a.png", "cut off", row) for row in (9, 30)]
+    study: Any = SimpleNamespace(quarantined={"padchest": problems}, notes={}, shared=[])
+    Bars(Console(file=out, width=140)).data_read([study])
+    assert out.getvalue().strip() == "padchest: skipped 2 missing or unreadable images (rows of the labels: 9, 30)"
+    study.quarantined = {"nih": 20 * problems}
+    Bars(Console(file=out, width=140)).data_read([study])
+    assert "skipped 40 missing" in out.getvalue()
+    assert out.getvalue().endswith("9, 30, ...)\n")
 
 
 def test_bars_have_units_and_second_passes() -> None:
