@@ -56,7 +56,8 @@ evaluate runs/synthetic-small-* --site site_configs/st-anne_fixed.yaml --split t
 evaluate start.pth --model-config start.yaml --site site_configs/st-anne_fixed.yaml --split test --out start
 runs/synthetic-small-*/k3: evaluate . --k 3 --site ../../../site_configs/st-anne_fixed.yaml --split test
 export runs/synthetic-small-* --out hub
-saliency runs/synthetic-small-* --site site_configs/synthetic/vindr.yaml --data synthetic_hospitals --images 1
+saliency runs/synthetic-small-* --site site_configs/synthetic/vindr.yaml --data synthetic_hospitals --split test ...
+    --images 1
 site probe pipelines/small.yaml
 new pipeline mine --from digits_ih
 compare runs/synthetic-small-*/k1 runs/synthetic-small-*/k3 --out paired --resamples 10
