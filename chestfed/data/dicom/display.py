@@ -123,9 +123,11 @@ def find_shutter(dataset: Dataset, shape: tuple[int, ...]) -> np.ndarray | None:
     """
     import cv2
 
+    forms = dataset.get("ShutterShape") or ()
+    if not forms:
+        return None
     height, width = shape[:2]
     shown = np.ones((height, width), bool)
-    forms = dataset.get("ShutterShape") or ()
     for form in [forms] if isinstance(forms, str) else forms:
         if form == "RECTANGULAR":
             names = ("UpperHorizontalEdge", "LowerHorizontalEdge", "LeftVerticalEdge", "RightVerticalEdge")

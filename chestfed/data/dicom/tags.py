@@ -11,11 +11,12 @@ What identifies a person is taken from the basic profile of DICOM PS3.15, Annex 
 from __future__ import annotations
 
 import difflib
+import functools
 import logging
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -96,22 +97,28 @@ def read(path: Path | str, tags: Sequence[str | int], *, pixels: bool = False) -
         If a tag is not on the allow-list.
     """
     import pydicom
-    from pydicom.datadict import tag_for_keyword
-    from pydicom.tag import Tag
 
     known = {*PIXELS, *BURNED_IN, *IMAGE_KEYS, *(tag for of_role in ROLES.values() for tag in of_role)}
     if strange := [tag for tag in tags if tag not in known]:
         raise ValueError(f"not on the allow-list of DICOM elements: {strange}")
-    names = [*tags, *(PIXELS if pixels else ())]
-    dataset = pydicom.dcmread(path, specific_tags=[Tag(name) for name in names], stop_before_pixels=not pixels)
-    _keep(dataset, {tag if isinstance(tag, int) else tag_for_keyword(tag) for tag in [*names, "SpecificCharacterSet"]})
-    _keep(dataset.file_meta, {tag_for_keyword("TransferSyntaxUID")})
+    names = (*tags, *(PIXELS if pixels else ()))
+    dataset = pydicom.dcmread(path, specific_tags=[*_number_tags(names)], stop_before_pixels=not pixels)
+    _keep(dataset, _number_tags((*names, "SpecificCharacterSet")))
+    _keep(dataset.file_meta, _number_tags(("TransferSyntaxUID",)))
     _write_points(dataset)
     for name in ("ModalityLUTSequence", "VOILUTSequence") if pixels else ():
         for item in dataset.get(name) or ():
-            _keep(item, {tag_for_keyword(tag) for tag in _LIST["lut"]})
+            _keep(item, _number_tags(_LIST["lut"]))
     dataset.preamble = bytes(128)
     return dataset
+
+
+@functools.cache
+def _number_tags(names: tuple[str | int, ...]) -> frozenset[int]:
+    """The tags of keywords or numbers, which pydicom looks up slowly."""
+    from pydicom.tag import Tag
+
+    return frozenset(int(Tag(name)) for name in names)
 
 
 @contextmanager
@@ -159,7 +166,7 @@ def _write_points(dataset: Dataset) -> None:
             dataset[tag] = element._replace(value=element.value.replace(b",", b"."))
 
 
-def _keep(dataset: Dataset, tags: set[int | None]) -> None:
+def _keep(dataset: Dataset, tags: Set[int]) -> None:
     for tag in [tag for tag in dataset.keys() if int(tag) not in tags]:  # noqa: SIM118 (a data set iterates over values)
         del dataset[tag]
 
