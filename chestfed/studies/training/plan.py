@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
@@ -101,7 +102,7 @@ class StudyPlan:
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
     patients: tuple[tuple[int, int], ...] = ()  #: as `test_patients`, with those of other roles at the tested sites
     write_seconds: float = 0.0
-    remarks: tuple[str, ...] = ()  #: on sites with another share of positives, and on partitions, in words
+    remarks: tuple[str, ...] = ()  #: on sites with another share of positives, partitions and missing images, in words
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -205,6 +206,7 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         (
             *(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
             *_describe_draws(experiment.sites),
+            *([] if unwritten.image_bytes else _describe_absent(experiment.sites)),
         ),
     )
 
@@ -249,12 +251,25 @@ def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:
     """
     total = 0.0
     for site in experiment.sites:
-        places = np.flatnonzero(site.in_use)
-        chosen = places[np.linspace(0, len(places) - 1, _SIZED_IMAGES).astype(int)] if len(places) else places
-        files = [site.table.root / image for image in site.table.frame["image"].iloc[chosen]]
-        sizes = [file.stat().st_size for file in files if file.is_file()]  # the study itself reports what is missing
-        total += float(np.mean(sizes or [unwritten_bytes])) * len(places) / DECODED_BYTES / cores()
+        sizes = [file.stat().st_size for file in _sample_files(site) if file.is_file()]
+        total += float(np.mean(sizes or [unwritten_bytes])) * int(site.in_use.sum()) / DECODED_BYTES / cores()
     return total
+
+
+def _sample_files(site: StudySite) -> list[Path]:
+    """A few of the images that are read, evenly over the rows."""
+    places = np.flatnonzero(site.in_use)
+    chosen = places[np.linspace(0, len(places) - 1, _SIZED_IMAGES).astype(int)] if len(places) else places
+    return [site.table.root / image for image in site.table.frame["image"].iloc[np.unique(chosen)]]
+
+
+def _describe_absent(sites: Sequence[StudySite]) -> Iterator[str]:
+    """Sites of which some of a few images are not there, as sentences: the study would stop."""
+    for site in sites:
+        files = _sample_files(site)
+        if absent := sum(not file.is_file() for file in files):
+            text = f"{absent} of {plural(len(files), 'image')} that were looked for are missing"
+            yield f"Warning: {site.name}: {text}: is it the right folder? `chestfed site check` names all of them"
 
 
 def render(plan: StudyPlan, machine: Machine) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from dataclasses import replace
 from functools import partial
@@ -20,6 +21,7 @@ from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.experiment.providers import Unwritten
 from chestfed.studies.running import check, make_plans, run
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
@@ -28,6 +30,7 @@ from chestfed.studies.training.data.sites import OWN_TEST, VALID
 from chestfed.studies.training.plan import ImageCounts, StudyPlan, _remarks, plan_study, propose_settings
 from tests.cases import assert_refused, each
 from tests.command_line import call
+from tests.studies.training.tiny_studies import FILE, SETTINGS, read_rows
 
 FEATURES = ["model={name: features, network: densenet121}", "preprocess.size=64"]
 
@@ -99,6 +102,18 @@ def test_undrawn_samples_cost_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert plan.decode_seconds > 0
     assert plan.data_seconds == plan.write_seconds + plan.decode_seconds
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_warns_of_missing_images(tiny_hospitals: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_hospitals, tmp_path / "data")
+    pipeline = load_pipeline(FILE, SETTINGS).resolve()
+    study, timings = read_rows(pipeline, FILE, tmp_path / "data"), Timings(1, 0, 0, 0, 0, None)
+    assert not any("missing" in remark for remark in plan_study("", study, timings).remarks)
+    for file in (tmp_path / "data" / "synthetic-chestxray8").rglob("*.png"):
+        file.unlink()
+    (warning,) = [remark for remark in plan_study("", study, timings).remarks if "missing" in remark]
+    assert warning.startswith("Warning: chestxray8: 20 of 20 images that were looked for are missing")
+    assert not any("missing" in remark for remark in plan_study("", study, timings, Unwritten(1, 1)).remarks)
 
 
 def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
