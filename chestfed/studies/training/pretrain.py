@@ -178,7 +178,7 @@ def _target_client(experiment: Experiment, network: FlatModule, parts: Parts) ->
     )
 
 
-def _put(tensors: Mapping[str, Tensor], vector: Tensor, adam: torch.optim.Adam, done: int) -> None:
+def _put(tensors: Mapping[str, Tensor], vector: Tensor, adam: torch.optim.Optimizer, done: int) -> None:
     """Put saved weights into `vector` and moments into `adam`."""
     if tensors["weights"].shape != vector.shape:
         raise ValueError("it is of another network")
