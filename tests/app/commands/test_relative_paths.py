@@ -31,9 +31,9 @@ datasets list
 datasets show hannover
 datasets get hannover --data films
 algorithms codasca
-doctor --out runs --data .
 power pipelines/small.yaml --difference 0.05 --seeds 3
 samples --out synthetic_hospitals --size tiny
+doctor --out runs --data synthetic_hospitals
 samples --extra st-anne/wide --size tiny --out hospitals
 site new st-anne --images hospitals/synthetic-st-anne/Bilder --labels hospitals/synthetic-st-anne/Befunde.csv ...
     --uncertain missing --column ignore=Rippenfraktur --no-input
