@@ -251,7 +251,7 @@ def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:
     """
     total = 0.0
     for site in experiment.sites:
-        sizes = [file.stat().st_size for file in _sample_files(site) if file.is_file()]
+        sizes = [float(file.stat().st_size) for file in _sample_files(site) if file.is_file()]
         total += float(np.mean(sizes or [unwritten_bytes])) * int(site.in_use.sum()) / DECODED_BYTES / cores()
     return total
 
