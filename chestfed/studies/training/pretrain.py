@@ -71,7 +71,7 @@ class StageOne:
         self._empty = torch.zeros(0, device=machine.device)
 
     @cached_property
-    def adam(self) -> torch.optim.Optimizer:
+    def adam(self) -> torch.optim.Adam:
         """The optimizer, made when it is needed: torch imports its compiler with it, which takes seconds."""
         return torch.optim.Adam(
             [self.weights], lr=self._settings.lr, weight_decay=self._settings.weight_decay, fused=True
