@@ -97,7 +97,7 @@ FILES_AND_VALUES: list[tuple[str, str]] = [
     ("study --set selected=[nosuch:Rule]", "--set selected: 'nosuch:Rule'"),
     ("study --set subsets={} --k 1,2", "subsets"),
     ("study --set federated.windw=3", "window"),
-    ("study source_addition_densenet121 --data nowhere --dry-run", "nowhere"),
+    ("study source_addition_densenet121 --data nowhere", "nowhere"),
     ("compare good", "two"),
     ("compare good same1 --k 7", "K=7"),
 ]
