@@ -122,11 +122,12 @@ def test_error_leaves_no_folder(tiny_hospitals: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.pth").write_bytes(b"no model")
     (tmp_path / "mine").mkdir()
     for command in ("saliency", "evaluate"):
-        words = ("--site", "synthetic/chexpert", "--data", tiny_hospitals, "--cache", tmp_path / "missing" / "\0")
+        words = ("--site", "synthetic/chexpert", "--data", tiny_hospitals, "--cache", "broken.pth/cache")
         for model, out in (
             ("broken.pth", "new/deep"),
             ("model.safetensors", "new/deep"),
             ("model.safetensors", "mine"),
         ):
-            assert call(command, model, *words, "--out", out, folder=tmp_path).code != 0
+            called = call(command, model, *words, "--out", out, folder=tmp_path)
+            assert called.code == 1, called.err
             assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.pth", "mine", "model.safetensors"]
