@@ -11,7 +11,9 @@ from pydantic import Field
 from chestfed.core.bundled import advise_name
 from chestfed.core.config import StrictModel
 from chestfed.core.diseases import DiseaseName
+from chestfed.core.disk import size_text
 from chestfed.core.errors import ConfigError
+from chestfed.data.sites.published import load_published
 
 #: A file or folder directly below another.
 _Entry = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
@@ -119,5 +121,8 @@ def find_release(name: str) -> Release:
     """
     if name not in releases():
         advice, close = advise_name(name, "data set")
+        if published := load_published().get(name):
+            size = f"{published.images:,} images, {size_text(published.size)}"
+            advice = f"'{name}' is a site whose files are to be had from their owner: {published.page} ({size})"
         raise ConfigError(f"no data set '{name}'. {advice}", kind="unknown release", suggestion=close)
     return releases()[name]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from chestfed.data.sites.config import SiteConfig
+if TYPE_CHECKING:
+    from chestfed.data.sites.config import SiteConfig
 
 
 class Published(NamedTuple):
@@ -20,11 +21,12 @@ class Published(NamedTuple):
 
 def find_published(config: SiteConfig) -> Published | None:
     """The release that a site's YAML reads, by the site's name; None if it is not in the table."""
-    return None if config.synthetic else _load().get(config.site)
+    return None if config.synthetic else load_published().get(config.site)
 
 
 @cache
-def _load() -> dict[str, Published]:
+def load_published() -> dict[str, Published]:
+    """Name of the site -> its release."""
     import pandas as pd
 
     with resources.files(__package__).joinpath("published.csv").open(encoding="utf-8") as file:

@@ -26,6 +26,12 @@ def test_a_release_is_shown_with_its_license(tmp_path: Path) -> None:
     assert call("datasets", "show", "hanover", folder=tmp_path).code == 1
 
 
+def test_owner_of_a_closed_release_is_named(tmp_path: Path) -> None:
+    done = call("datasets", "get", "mimic_cxr", "--data", "d", folder=tmp_path)
+    assert done.code == 1
+    assert all(text in done.err for text in ("https://physionet.org/content/mimic-cxr-jpg/", "570.0 GB", "377,110"))
+
+
 def test_get_says_how_to_cite(tmp_path: Path) -> None:
     with served() as web:
         web.files["/guangzhou"] = zipped({"chest_xray/train/NORMAL/IM-0115-0001.jpeg": film(1)})
