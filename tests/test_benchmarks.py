@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from benchmarks import __main__ as speed
-from benchmarks import gpu, growth, scale, source_addition
+from benchmarks import gpu, growth, scale, source_addition, step_sizes
 from benchmarks.speed_parts import training
 from benchmarks.speed_parts.pairs import paired
+from chestfed.learning.objectives.auc_margin import AucMargin
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import collect
 from chestfed.results.tables.run_folder import RunFolder
@@ -101,3 +105,35 @@ def test_growth_has_the_power_of_the_size(tmp_path: Path, monkeypatch: pytest.Mo
     found = json.loads((tmp_path / "growth.json").read_text())
     assert found["runs"]["3"]["seconds"] > 0
     assert found["seeds"].keys() == {"machine", "exponent", "2", "3", "4"}
+
+
+@pytest.mark.parametrize("units", [0, 3])
+def test_step_sizes_gradients_are_autograds(units: int) -> None:
+    rows, steps, ratio = torch.randn(2, 4, 6, 5), len(step_sizes.STEPS), torch.full((2, 1, 1, 1), 0.2)
+    positive = (torch.arange(6) % 3 == 0).float().expand(2, 1, 4, 6)
+    layers = [layer.requires_grad_() for layer in step_sizes.draw_weights(5, units, 2)]
+    centers = torch.rand(2, steps, 4, 3, requires_grad=True)
+    hidden, logits = step_sizes.run(layers, rows)
+    loss = AucMargin(torch.tensor([0.2]), normalized=True)
+    total = sum(
+        loss.loss(logits[place].reshape(6, 1), positive[place[0], 0, 0].reshape(6, 1), own[:2], own[2:])
+        for place in itertools.product(range(2), range(steps), range(4))
+        for own in [centers[place]]
+    )
+    expected = torch.autograd.grad(total, [*layers, centers])
+    slopes, of_centers = step_sizes.differentiate_auc(logits.sigmoid(), positive, ratio, centers)
+    found = step_sizes.propagate(layers, rows, hidden, slopes / 6)
+    for own, wanted in zip([*found, torch.stack([*of_centers[:2], -of_centers[2]], -1)], expected, strict=True):
+        assert torch.allclose(own, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.9])
+def test_step_sizes_splits_keep_patients_whole(share: float) -> None:
+    patients = np.repeat(np.arange(400), 3)
+    images = step_sizes.Images({}, np.random.default_rng(1).random(1200) < 0.5, patients)
+    split = step_sizes.split_patients(images, share, 1)
+    train = np.concatenate(split.clients)
+    groups = [set(patients[rows]) for rows in (*split.clients, split.valid, split.test)]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    assert images.positive[train].mean() == pytest.approx(share, abs=0.01)
+    assert images.positive[split.test].mean() == pytest.approx(0.5, abs=0.1)
