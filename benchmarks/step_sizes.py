@@ -55,7 +55,7 @@ def main() -> None:
     """Train what is missing, and write the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder of the radiographs")
-    parser.add_argument("--splits", type=int, default=20)
+    parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--only", default="", help="regular expression of names such as 'guangzhou, features, 0.01'")
     parser.add_argument("--save", type=Path)
     chosen = parser.parse_args()
