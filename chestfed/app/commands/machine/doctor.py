@@ -27,8 +27,6 @@ State = Literal["ok", "note", "problem"]
 _GIGABYTE: Final = 1 << 30
 #: Bytes that the default study needs.
 _MEMORY, _DISK = 4 * _GIGABYTE, 2 * _GIGABYTE
-#: Folders that are not recognized and are named.
-_MOST_NAMED: Final = 6
 _EXTRAS: Final = {
     "collections": "image collections of torchvision",
     "onnx": "ONNX models",
@@ -53,7 +51,7 @@ def doctor(
     """Report what this machine has: Python, cores, memory, disk, GPU, optional parts, and the key for pseudonyms.
 
     Exits with 1 if something prevents the default study. Add its output to a report of a defect: it has no names of
-    users, hosts or patients, except those of folders in --data that are not recognized as a site.
+    users, hosts or patients; of folders in --data that no bundled site knows it tells the number.
 
     Example:
 
@@ -95,9 +93,8 @@ def _check_data(data: Path) -> Finding:
         return Finding("data", "problem", f"not a folder: {advice}")
     places = [place for place in find_sites(list_sites().values(), data) if data in place.parents]
     names = {place.relative_to(data).parts[0] for place in places}
-    others = sorted({path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."} - names)
-    more = f" and {len(others) - _MOST_NAMED:,} more" if len(others) > _MOST_NAMED else ""
-    unknown = f"not recognized as a site: {', '.join(others[:_MOST_NAMED])}{more} (`chestfed site new` describes one)"
+    others = {path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."} - names
+    unknown = f"{plural(len(others), 'folder')} not recognized as a site (`chestfed site new` describes one)"
     if names:
         found = f"{plural(len(names), 'site')}: {', '.join(sorted(names))}"
         return Finding("data", "ok", f"{found}; {unknown}" if others else found)
