@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +15,7 @@ from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
 from chestfed.app.commands.study.show import end_with_answer, show_finished
-from chestfed.core.console import command, plural, say
+from chestfed.core.console import command, plural, say, show_warning
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.learning.engines.declaration import rank
 from chestfed.learning.models import find_absent_weights, place_downloaded
@@ -52,7 +52,7 @@ class Session:
         started, console = time.monotonic(), self.console
         say(console, f"{studies.pipeline.title}: {studies.file.name} on {studies.machine.name}")
         bars = Bars(console)
-        reporters = Reporters([bars, FigureFiles()], partial(say, console, style="yellow"))
+        reporters = Reporters([bars, FigureFiles()], choose_warning(console))
         records = self.open_records()
         for record in records:
             reporters.add(record)
@@ -96,8 +96,13 @@ class FigureFiles(Reporter):
 @contextmanager
 def warn_on(console: Console) -> Iterator[None]:
     """Let warnings of a study be printed."""
-    with use(Reporters([], partial(say, console, style="yellow"))):
+    with use(Reporters([], choose_warning(console))):
         yield
+
+
+def choose_warning(console: Console) -> Callable[[str], None]:
+    """What prints a warning; of a launcher's processes the first one does."""
+    return partial(say if rank() else show_warning, console)
 
 
 def show_plan(console: Console, studies: Studies, out: Path) -> None:

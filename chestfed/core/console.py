@@ -39,7 +39,7 @@ def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
 
     A file or a pipe gets plain text without frames, of $COLUMNS or else a width that does not cut tables. A character
     that its encoding lacks, or that would steer the terminal, becomes a question mark: titles and cells come from
-    files. With --quiet only errors are printed, and `show_answer`; with --json all is collected.
+    files. With --quiet only errors, `show_answer` and `show_warning` are printed; with --json all is collected.
     """
     quiet = quiet or (output().mode == "quiet" and not stderr)
     console = _console_class()(stderr=stderr, quiet=quiet, emoji=False, markup=False, highlight=False)
@@ -65,6 +65,11 @@ def show_answer(console: Console, text: str, **result: Any) -> None:
     else:
         console.print(plain, style="bold", soft_wrap=True)
     console.quiet = quiet
+
+
+def show_warning(console: Console, text: str) -> None:
+    """Print a warning; with --quiet to standard error, where it is no part of the answer."""
+    say(open_console(stderr=True) if output().mode == "quiet" else console, text, "yellow")
 
 
 @cache

@@ -6,13 +6,15 @@ import io
 import shlex
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from rich.console import Group
 from rich.panel import Panel
 from rich.text import Text
 
-from chestfed.core.console import command, name_program, open_console, say, text_table
+from chestfed.core.console import command, name_program, open_console, say, show_answer, show_warning, text_table
+from chestfed.core.output import Mode, begin_output
 
 
 def test_unwritable_sign_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +35,21 @@ def test_nothing_printed_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     assert printed.count("a?") >= 7
     assert not set(printed) & set("\x1b\x07\x9b\x00\r\x08\u202e\u2066")
+
+
+def test_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error: standard output is the answer alone."""
+    try:
+        for mode in get_args(Mode)[:2]:
+            begin_output(mode)
+            console = open_console()
+            show_warning(console, "not recorded")
+            show_answer(console, "0.8")
+        out, err = capsys.readouterr()
+    finally:
+        begin_output()
+    assert out == "not recorded\n0.8\n0.8\n"
+    assert err == "not recorded\n"
 
 
 def test_command_quotes_for_the_shell() -> None:

@@ -258,7 +258,11 @@ def _set_json(value: bool) -> None:
 
 _SHARED: Final = {
     "quiet": typer.Option(
-        "--quiet", "-q", callback=_set_quiet, is_eager=True, help="Print the answer, one line, and errors only."
+        "--quiet",
+        "-q",
+        callback=_set_quiet,
+        is_eager=True,
+        help="Print the answer, one line; else warnings and errors only.",
     ),
     "json_": typer.Option("--json", callback=_set_json, is_eager=True, help="Print one JSON object."),
     "help_all": typer.Option(

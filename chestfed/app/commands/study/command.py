@@ -14,7 +14,7 @@ import typer
 from chestfed.app.commands import options
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import bundled, pipeline_file
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, show_warning
 from chestfed.core.leaves import list_packages
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _start(
     studies = check(file, path, data, executor)
     if unrecorded:
         text = "not recorded in MLflow: jobs of a cluster need --tracking-uri with the address of a server"
-        say(session.console, text)
+        show_warning(session.console, text)
     session.run(studies)
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from chestfed.app.commands.progress import Bars
 from chestfed.app.studies import Session
 from chestfed.core.config import Document
-from chestfed.core.console import command, say, text_table
+from chestfed.core.console import command, say, show_warning, text_table
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ConfigError
 from chestfed.learning.engines.declaration import refuse_several
@@ -140,7 +140,7 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
     with Bars(console) as bars:
-        warn = partial(say, console, style="yellow")
+        warn = partial(show_warning, console)
         with use(Reporters([bars], warn)):
             data = _load(tuning, session.cache, bars, skip_unreadable=session.skip_unreadable)
         seeds = [pipeline.seed + SEEDS_FROM + number for number in range(tuning.seeds + tuning.confirm)]

@@ -11,7 +11,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.core.bundled import pipeline_file
-from chestfed.core.console import open_console, say
+from chestfed.core.console import open_console, say, show_warning
 from chestfed.core.errors import ConfigError
 from chestfed.leaves.federation.commands.arguments import Insecure, require_flower
 
@@ -74,7 +74,7 @@ def federation_run(
     check_folder(out, "--out")
     with Bars(console) as bars, Progress(members.folder, loaded, metrics) as progress:
         record = [RECORDS.find("mlflow").make(out, tracking_uri)] if tracking else []
-        reporters = Reporters([bars, *record, progress], lambda text: say(console, text, "yellow"))
+        reporters = Reporters([bars, *record, progress], partial(show_warning, console))
         line = FlowerLine(locate_server(members, insecure=insecure))
         about = (loaded, pipeline.stem, members, line, out, reporters, partial(say, console))
         study = run_over_hospitals(*about, without=without or (), rejoin=rejoin or (), progress=progress)
