@@ -12,7 +12,7 @@ import typer
 
 from chestfed.app.commands import options
 from chestfed.app.commands.evaluate import Model, Site
-from chestfed.core.console import open_console, say, show_answer, text_table
+from chestfed.core.console import open_console, plural, say, show_answer, text_table
 
 Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Images to look at.")]
 Out = Annotated[Path, typer.Option(help="Folder for saliency.csv, and with --pictures for a figure per disease.")]
@@ -38,6 +38,7 @@ def saliency(
     pictures: Pictures = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    skip_unreadable: options.SkipUnreadable = False,
 ) -> None:
     """Show where a model looks in the images that it misjudges: Grad-CAM and occlusion, checked against random weights.
 
@@ -66,7 +67,10 @@ def saliency(
         scorer = open_scorer(model, Declared(k), machine)
         with Bars(console) as bars:
             progress = partial(bars.progressed, "maps", unit="image")
-            examples = find_misjudged(scorer, table, split, cache, machine, images, seed, progress)
+            found = find_misjudged(
+                scorer, table, split, cache, machine, images, seed, progress, skip_unreadable=skip_unreadable
+            )
+        examples = found.examples
         files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     rows = [
         (format_title(row["disease"]), row["kind"], row["method"], str(row["images"]), *_show(row))
@@ -75,14 +79,17 @@ def saliency(
     heads = ("images", "mean", "largest")
     caption = "Rank correlation of a map with that of random weights (Adebayo et al., 2018): 1 alike, 0 unrelated"
     console.print(text_table("Saliency of misclassified images", ("disease", "kind", "map"), heads, rows, caption))
-    verdicts = {name: verdict for name, (_, verdict) in judge(examples).items()}
+    for text in found.absent:
+        say(console, text)
+    if found.unreadable:
+        say(console, f"left out: {plural(found.unreadable, 'unreadable image')}")
     if not shown and examples:
         say(console, "images of patients were not written: --pictures writes them")
     say(console, f"written to {out}: {', '.join(files)}")
     about = {name: {"likeness": mean, "verdict": text} for name, (mean, text) in judge(examples).items()}
-    answer = "; ".join(f"{name}: {verdict}" for name, verdict in verdicts.items())
-    answer = answer if examples else "no image is misjudged"
-    show_answer(console, answer, methods=about, images=len(examples), files=files)
+    answer = "; ".join(f"{name}: {method['verdict']}" for name, method in about.items())
+    numbers = {"images": len(examples), "unreadable": found.unreadable, "absent": found.absent}
+    show_answer(console, answer if examples else "no image is misjudged", methods=about, files=files, **numbers)
 
 
 def _show(row: Mapping[Hashable, Any]) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -29,7 +29,10 @@ from chestfed.studies.scoring.scorer import Scorer
 
 #: From here on maps are called alike.
 ALIKE: Final = 0.5
+#: Images that a verdict on a method needs.
+LEAST_IMAGES: Final = 10
 _KINDS: Final = {True: "missed", False: "false alarm"}
+_ABSENT: Final = {"missed": "missed", "false alarm": "a false alarm"}
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,23 @@ class Example:
         return {name: compare_maps(self.maps[name], self.random[name]) for name in self.maps}
 
 
+@dataclass(frozen=True)
+class Misjudged:
+    """Misjudged images of a split, and what has none."""
+
+    examples: list[Example]
+    absent: list[str]  #: disease and kind without an image, and why, as sentences' parts
+    unreadable: int  #: images that were left out
+
+
+@dataclass
+class _Rows:
+    """Disease, kind and row of each misjudged image, and the kinds without one."""
+
+    wrong: list[tuple[str, str, int]] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+
+
 def find_misjudged(
     scorer: Scorer,
     table: SiteTable,
@@ -57,7 +77,9 @@ def find_misjudged(
     shown: int,
     seed: int,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Example]:
+    *,
+    skip_unreadable: bool = False,
+) -> Misjudged:
     """The worst `shown` positives and negatives of each disease, by frontal images; `progress` counts their maps.
 
     Raises `ConfigError` if the model is a program whose gradients are not known; as `evaluate_model`.
@@ -65,14 +87,13 @@ def find_misjudged(
     if scorer.network is None:
         text = f"{scorer.name}: a program has no gradients; saliency needs the weights of a network"
         raise ConfigError(text, kind="no gradients")
-    chosen, images = read_images(
-        select_rows(table, scorer.diseases, split, "frontal-image"), cache, scorer, split, False, None
-    )
+    every = select_rows(table, scorer.diseases, split, "frontal-image")
+    chosen, images = read_images(every, cache, scorer, split, skip_unreadable, None)
     scores = score_images(scorer, images, 64, machine)
     scored = Scored(scores, chosen.labels(), chosen.frame["patient"].to_numpy(dtype=str), scorer.diseases)
     drawn, examples = randomize(scorer.network, seed), list[Example]()
-    wrong = list(_find_rows(scored, shown))
-    for done, (disease, kind, row) in enumerate(wrong, start=1):
+    rows = _find_rows(scored, shown)
+    for done, (disease, kind, row) in enumerate(rows.wrong, start=1):
         output = scorer.outputs.index(disease)
         batches = EvalBatches(
             images.take(np.array([row])), np.zeros((1, 0), np.float32), 1, form=scorer.input, device=machine.device
@@ -82,21 +103,26 @@ def find_misjudged(
         random = {name: make(drawn, given, output) for name, make in METHODS.items()}
         examples.append(Example(disease, kind, _show(given), maps, random))
         if progress is not None:
-            progress(done, len(wrong))
-    return examples
+            progress(done, len(rows.wrong))
+    return Misjudged(examples, rows.absent, len(every.frame) - len(chosen.frame))
 
 
-def _find_rows(scored: Scored, shown: int) -> Iterator[tuple[str, str, int]]:
-    """Disease, kind and row of each image: those that are the farthest on the wrong side of the threshold first."""
+def _find_rows(scored: Scored, shown: int) -> _Rows:
+    """The images that are the farthest on the wrong side of the threshold first."""
+    found = _Rows()
     for place, column in enumerate(scored.columns()):
-        point = sensitivity_at_specificity(column)
+        point, title = sensitivity_at_specificity(column), format_title(column.disease)
         if point is None:
+            found.absent.append(f"{title}: no threshold, because the images have no positive or no negative")
             continue
         rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
         for positive, kind in _KINDS.items():
             order = np.argsort(column.score if positive else -column.score, kind="stable")
             wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
-            yield from ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
+            if not wrong.any():
+                found.absent.append(f"{title}: no image is {_ABSENT[kind]} at its threshold")
+            found.wrong += ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
+    return found
 
 
 def _show(given: torch.Tensor) -> np.ndarray:
@@ -123,13 +149,21 @@ def judge(examples: Sequence[Example]) -> dict[str, tuple[float | None, str]]:
     verdicts: dict[str, tuple[float | None, str]] = {}
     for name in METHODS:
         known = [likeness for one in examples if (likeness := one.likeness[name]) is not None]
-        mean = float(np.mean(known)) if known else None
-        if mean is None:
+        if not known:
             verdicts[name] = (None, "flat maps: it shows nothing here")
+            continue
+        mean, alike = float(np.mean(known)), sum(likeness >= ALIKE for likeness in known)
+        flat = f", {len(examples) - len(known)} flat" if len(known) < len(examples) else ""
+        if len(known) < LEAST_IMAGES:
+            verdict = f"too few maps for a verdict, which needs {LEAST_IMAGES} (--images N takes more)"
         elif mean >= ALIKE:
-            verdicts[name] = (mean, "alike with random weights: it shows the images, not what was learned")
+            verdict = "it shows the images, not what was learned"
+        elif alike:
+            verdict = "these show the image, not what was learned"
         else:
-            verdicts[name] = (mean, "other maps with random weights, as it should be")
+            verdict = "the maps differ from those of random weights, as they should"
+        measured = f"mean correlation {mean:+.2f}, {alike} of {len(known)} maps alike ({ALIKE} or more){flat}"
+        verdicts[name] = (mean, f"{measured}: {verdict}")
     return verdicts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from chestfed.core.errors import ConfigError
 from chestfed.learning.models import build_model, network_options
 from chestfed.leaves.saliency.maps import compare_maps, find_layer, grad_cam, occlude, randomize
+from chestfed.leaves.saliency.misjudged import Example, _find_rows, judge
+from chestfed.results.evaluation.labeled import Scored
 from tests.cases import assert_refused
 from tests.command_line import call
 from tests.studies.scoring.test_evaluate import write_chestfed_model
@@ -115,6 +118,51 @@ def test_images_of_patients_need_pictures(
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["saliency.csv"]
     text = (tmp_path / "out" / "saliency.csv").read_text()
     assert "patient" not in text
+
+
+def test_unreadable_images_are_skipped(tiny_hospitals: Path, tmp_path: Path) -> None:
+    from chestfed.core.bundled import bundled
+    from chestfed.data.sites import load_site_config, open_site
+
+    shutil.copytree(tiny_hospitals, tmp_path / "hospitals")
+    table = open_site(load_site_config(bundled("site_configs") / "synthetic" / "chexpert.yaml"), tmp_path / "hospitals")
+    scored = table.select(split="valid", views=("pa", "ap", "frontal"))
+    (table.root / scored.frame["image"].iloc[0]).write_bytes(b"")
+    write_chestfed_model(tmp_path / "model.safetensors")
+    words = ("saliency", tmp_path / "model.safetensors", "--site", "synthetic/chexpert", "--data", "hospitals")
+    words += ("--images", 1, "--cache", "cache", "--json")
+    assert call(*words, folder=tmp_path).code == 1
+    called = call(*words, "--skip-unreadable", folder=tmp_path)
+    assert called.code == 0, called.err
+    assert json.loads(called.out)["result"]["unreadable"] == 1
+
+
+def test_absent_group_is_named_with_its_reason() -> None:
+    labels = np.array([[1, 1], [1, 1], [0, 1], [0, 1]], np.float32)
+    scores = np.array([[0.9, 0.1], [0.8, 0.1], [0.2, 0.1], [0.1, 0.1]], np.float32)
+    patients = np.array(["a", "b", "c", "d"])
+    rows = _find_rows(Scored(scores, labels, patients, ("edema", "consolidation")), 3)
+    assert rows.wrong == []
+    assert [text.split(":")[0] for text in rows.absent] == ["Edema", "Edema", "Consolidation"]
+    assert "false alarm" in rows.absent[1]
+    assert "no negative" in rows.absent[2]
+
+
+@pytest.mark.parametrize(
+    ("images", "alike", "words"),
+    [(9, 1, "too few"), (10, 0, "as they should"), (10, 1, "1 of 10"), (10, 9, "not what was learned")],
+)
+def test_verdict_counts_alike_maps(images: int, alike: int, words: str) -> None:
+    values = np.random.default_rng(1).random((8, 8))
+    other = values.ravel()[np.random.default_rng(2).permutation(64)].reshape(8, 8)
+    assert abs(compare_maps(values, other) or 0) < 0.3
+    examples = []
+    for number in range(images):
+        random = dict.fromkeys(("Grad-CAM", "occlusion"), values if number < alike else other)
+        examples.append(Example("edema", "missed", values, dict.fromkeys(random, values), random))
+    _, verdict = judge(examples)["Grad-CAM"]
+    assert words in verdict
+    assert f"{alike} of {images} maps" in verdict
 
 
 def test_error_leaves_no_folder(tiny_hospitals: Path, tmp_path: Path) -> None:
