@@ -26,6 +26,7 @@ from chestfed.testing.contract import Contract, find_declaration, rule, watch_gl
 IMAGES, DISEASES = 12, 3
 #: Steps of Adam on scores that are free, and their size: random scores are then in order.
 STEPS, STEP = 200, 0.1
+SCALAR = "the loss is one finite number that depends on the logits"
 SEES = "what it sees of the network has finite gradients"
 SAMPLED = "with an empty memory it is the loss of the batch"
 
@@ -50,6 +51,8 @@ def check_objective(objective: ObjectiveSpec | str, **options: object) -> list[s
 
 class _Batch(Contract):
     """Logits, labels and variables in float64, from a generator of their own."""
+
+    decisive = SCALAR  # without a loss all later rules would say the same
 
     def __init__(self, spec: ObjectiveSpec, options: Options) -> None:
         draw = torch.Generator().manual_seed(0)
@@ -97,10 +100,17 @@ class _Batch(Contract):
             return f"what the server sends is `shared`; dual_size is {dual}, and no client ascends"
         return None
 
-    @rule("the loss is one finite number")
+    @rule(SCALAR)
     def is_scalar(self) -> str | None:
-        loss = self.loss()
-        return None if loss.shape == () and bool(torch.isfinite(loss)) else f"shape {list(loss.shape)}, value {loss}"
+        loss: object = self.loss(self.logits.clone().requires_grad_())
+        if not isinstance(loss, Tensor):
+            kind = "None: does it end with `return`?" if loss is None else f"a {type(loss).__name__}, not a tensor"
+            return f"`loss` returned {kind}"
+        if loss.shape != ():
+            return f"`loss` returned a tensor of shape {list(loss.shape)}: reduce it to one number"
+        if not bool(torch.isfinite(loss)):
+            return f"`loss` returned {loss.item()}"
+        return None if loss.requires_grad else "no gradient reaches the logits: is something in `loss` detached?"
 
     @rule("its gradients are those of finite differences")
     def gradients_hold(self) -> str | None:
@@ -148,6 +158,8 @@ class _Batch(Contract):
         shifted = self.logits.clone()
         shifted[3:6, 1] += 5.0
         before, after = self.loss(labels=labels), self.loss(shifted, labels)
+        if not bool(torch.isfinite(before)):
+            return f"a missing label is NaN in `labels`; with three of them the loss is {before.item()}: mask them"
         return None if torch.equal(before, after) else f"an unlabeled image's score changes {before:.6f} to {after:.6f}"
 
     @rule("a disease without labels in the batch is legal")

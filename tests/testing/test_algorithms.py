@@ -21,7 +21,7 @@ from chestfed.learning.algorithms.variables import LocalStepAlgorithm, Point
 from chestfed.learning.exchange.step import Arrived, Step
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
-from chestfed.testing import algorithms
+from chestfed.testing import algorithms, objectives
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.contract import ContractError
 from chestfed.testing.objectives import check_objective
@@ -270,6 +270,26 @@ class NotFinite(CrossEntropy):
         return (torch.where(known, logits - labels.nan_to_num(), 0.0) ** 2).sum() / known.sum(dim=0).prod()
 
 
+class ReturnsNothing(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Any:
+        super().loss(logits, labels, extra, dual)
+
+
+class Unreduced(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="none")
+
+
+class KeepsNan(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
+
+
+class WithoutGradient(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        return super().loss(logits.detach(), labels, extra, dual)
+
+
 class Detached(CrossEntropy):
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         return super().loss(logits, labels, extra, dual) + (logits.detach() ** 2).sum()
@@ -310,6 +330,29 @@ def test_what_an_objective_breaks_is_named() -> None:
             replace(ENTROPY, name="x", kind="server-weighted", build=lambda options, population: WithDual())
         )
     assert caught.value.broken == ["its variables are those of its kind"]
+
+
+def refuse_loss(loss: type[CrossEntropy]) -> ContractError:
+    with pytest.raises(ContractError) as caught:
+        check_objective(replace(ENTROPY, name="x", build=lambda options, population: loss()))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [(ReturnsNothing, "None"), (Unreduced, "[12, 3]"), (WithoutGradient, "no gradient reaches the logits")],
+)
+def test_what_is_no_loss_is_said_once(loss: type[CrossEntropy], words: str) -> None:
+    error = refuse_loss(loss)
+    assert error.broken == [objectives.SCALAR]
+    assert words in str(error)
+    assert len(str(error).splitlines()) == 2
+
+
+def test_loss_without_a_nan_mask_is_told() -> None:
+    error = refuse_loss(KeepsNan)
+    assert "a missing label counts for nothing" in error.broken
+    assert "a missing label is NaN in `labels`" in str(error)
 
 
 def test_dangling_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
