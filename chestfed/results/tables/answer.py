@@ -182,10 +182,10 @@ def list_few(results: Results) -> list[str]:
 
 
 def describe_few(row: EstimateRow) -> str:
-    """A disease with what it has too few of: `Edema (5 with it among the test patients)`."""
+    """A disease with what it has too few of: `Edema (5 patients with it)`."""
     counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
-    least = [f"{n} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
-    return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few'} among the test patients)"
+    least = [f"{plural(n, 'patient')} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
+    return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few patients'})"
 
 
 def _advise(results: Results, gains: Sequence[DifferenceRow]) -> dict[str, Any]:

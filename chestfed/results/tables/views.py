@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import pandas as pd
 from rich.console import Group, RenderableType
@@ -42,8 +42,11 @@ T = TypeVar("T")
 
 #: Models that have a column each; more have a line each.
 _MOST_COLUMNS: Final = 6
-#: Why a disease with an AUC does not count.
-_NEEDED: Final = f"{LEAST_PATIENTS} are needed: raise test_fraction, unless the hospital has too few"
+#: What a disease with an AUC needs to count.
+_NEEDED: Final = (
+    f"{LEAST_PATIENTS} test patients with a disease and {LEAST_PATIENTS} without it are needed: "
+    "raise test_fraction, unless the hospital has too few"
+)
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gains over its own data?"}
 
@@ -138,14 +141,28 @@ def name_interval(results: Results, view: str) -> str:
     return f"{METHODS[name].about} ({name}): {METHODS[name].references[0]}"
 
 
-def list_out_of_mean(results: Results) -> list[str]:
+class LeftOut(NamedTuple):
+    """What a mean lacks, with the reason."""
+
+    text: str
+    has_few: bool = False  #: whether there are too few patients
+
+
+def join_left_out(entries: Iterable[LeftOut]) -> str:
+    """Join all in one text; what few patients lack is said once, at the end."""
+    entries = list(entries)
+    needed = f". {_NEEDED}" if any(entry.has_few for entry in entries) else ""
+    return "; ".join(entry.text for entry in entries) + needed
+
+
+def list_out_of_mean(results: Results) -> list[LeftOut]:
     """The diseases that do not count in the mean on the test images, each with its reason."""
     rows = [row for row in results.list_estimates("study") if row["auc"] is None and row["disease"] != "mean"]
     undefined = dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows)
-    return [*undefined, *(f"{text}: {_NEEDED}" for text in list_few(results))]
+    return [*map(LeftOut, undefined), *(LeftOut(text, has_few=True) for text in list_few(results))]
 
 
-def list_without_mean(results: Results, view: str) -> dict[str, str]:
+def list_without_mean(results: Results, view: str) -> dict[str, LeftOut]:
     """The hospitals without a mean AUC: the disease that comes nearest to counting, or why there is no AUC at all."""
     texts = {}
     for rows in group_rows(results.list_estimates(view), "place"):
@@ -154,7 +171,8 @@ def list_without_mean(results: Results, view: str) -> dict[str, str]:
             known = [row for row in diseases if row["auc"] is not None]
             nearest = max(known, key=_count_rarer, default=None)
             reasons = dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in diseases)
-            texts[mean["place"]] = f"at best {describe_few(nearest)}: {_NEEDED}" if nearest else ", ".join(reasons)
+            text = f"at best {describe_few(nearest)}" if nearest else ", ".join(reasons)
+            texts[mean["place"]] = LeftOut(f"{mean['place']}, {text}", nearest is not None)
     return texts
 
 
@@ -342,8 +360,8 @@ def describe_hospitals(results: Results, view: str) -> str:
     untested = results.about["untested"]
     names = [*untested["hospitals"], *(untested["alternatives"] if view == "alternatives" else ())]
     without = f" Without held-out patients: {', '.join(names)}." if names else ""
-    reasons = [f"{place}, {text}" for place, text in list_without_mean(results, view).items()]
-    without += f" Without a mean: {'; '.join(reasons)}." if reasons else ""
+    reasons = join_left_out(list_without_mean(results, view).values())
+    without += f" Without a mean: {reasons}." if reasons else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
     return f"{about}. {numbers}{outside}{without} {describe_statistics(results.about['batch_norm'])}".strip()
 
@@ -403,8 +421,8 @@ def list_notes(results: Results) -> list[str]:
         notes.append(stage_1)
     if fewer := list_left_out(results):
         notes.append(f"Without images of both classes, and left out of a disease's mean: {'; '.join(fewer)}")
-    if left_out := list_out_of_mean(results):
-        notes.append(f"Left out of the mean: {'; '.join(left_out)}")
+    if left_out := join_left_out(list_out_of_mean(results)):
+        notes.append(f"Left out of the mean: {left_out}")
     if not results.curves.empty:
         ends = results.curves.groupby(["model", *results.draws], sort=False)[[*OUTPUTS]].last().astype(float)
         both = ends.groupby("model", sort=False).mean().dropna()
