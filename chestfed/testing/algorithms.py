@@ -34,7 +34,7 @@ from chestfed.learning.exchange.step import Arrived, Package
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.declaration import Objective, count_remembered, shape_shared
 from chestfed.studies.experiment.ranges import declared_range
-from chestfed.testing.contract import Contract, find_declaration, rule, watch_global_generators
+from chestfed.testing.contract import Contract, describe_error, find_declaration, rule, watch_global_generators
 from chestfed.testing.quadratics import (
     CLIENTS,
     DISEASES,
@@ -186,6 +186,12 @@ class _Trial(Contract):
             return (
                 "update has no field `primal`: name what the client sends for the weights so; the drift is its spread"
             )
+        try:
+            self.run(self.engine(), 1)
+        except RuntimeError as error:  # of torch, such as shapes that do not fit; the state is from `start_stage`
+            tensors = named_tensors(next(iter(records.values()))).items()
+            shapes = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in tensors)
+            return f"{describe_error(error)}\n    in the first round, with the state of `start_stage`: {shapes}"
         return None
 
     def _records(self) -> dict[str, object]:

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from chestfed.core.config.mistakes import describe_value
 from chestfed.core.errors import ChestfedError, ConfigError
-from chestfed.core.plugins import Catalogue, Declaration, Options
+from chestfed.core.plugins import Catalogue, Declaration, Options, find_fault
 
 #: In place of pydantic's words.
 _WORDS: Final = {"extra_forbidden": "is not an option", "missing": "has no default: give it"}
@@ -93,7 +93,7 @@ class Contract:
             try:
                 problem = test(self)
             except Exception as error:
-                problem = f"{type(error).__name__}: {error}"
+                problem = describe_error(error)
             if problem is None:
                 faults.append(text)
             else:
@@ -109,6 +109,11 @@ class Contract:
         except ValueError:
             return None
         return f"{options.__name__} accepts any key; derive it from chestfed.plugins.Options (networks: ModelOptions)"
+
+
+def describe_error(error: Exception) -> str:
+    """The line of the plug-in's own code that an error came from, and the error."""
+    return find_fault(error) or f"{type(error).__name__}: {error}"
 
 
 @contextmanager

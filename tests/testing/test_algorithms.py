@@ -72,6 +72,11 @@ class Counter:
     rounds: int = 0
 
 
+@dataclass(frozen=True)
+class Momentum(Point):
+    momentum: Tensor
+
+
 class NumberAsState(FedProx):
     def start_client(self, point: Point) -> Any:
         return Counter()
@@ -117,6 +122,17 @@ class InPlaceOfUpdates(FedProx):
         for update, weight in zip(updates[1:], weights[1:], strict=True):
             total += weight * update.primal
         return Point(total, server.dual)
+
+
+class ShortState(FedProx):
+    def start_stage(self, point: Point) -> Any:
+        return Momentum(point.primal, point.dual, point.primal[:2])
+
+    def message(self, server: Any) -> Point:
+        return Point(server.primal, server.dual)
+
+    def server_round(self, server: Any, updates: Any, weights: Any) -> Any:
+        return replace(server, momentum=server.momentum + updates[0].primal)
 
 
 class Changes(FedProx):
@@ -210,6 +226,14 @@ def test_what_an_algorithm_breaks_is_named(monkeypatch: pytest.MonkeyPatch) -> N
         problems = broken(FedProx, **{"exact": "no", **wrong})
         assert problems[0].startswith("the declaration has known values"), wrong
     assert broken(FedProx, exact="no", sends="2d") == ["the bytes sent are those of the formula"]
+
+
+def test_state_of_another_shape_is_said_once() -> None:
+    spec = replace(FEDAVG, name="x", exact="no", build=lambda options, setting: ShortState(1, 0.1))
+    with pytest.raises(ContractError) as caught:
+        check_algorithm(spec)
+    assert caught.value.broken == [algorithms.TENSORS]
+    assert "`start_stage`: primal [5], dual [0], momentum [2]" in str(caught.value)
 
 
 def test_rule_without_steps_is_named() -> None:
