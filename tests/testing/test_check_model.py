@@ -62,6 +62,11 @@ class LooksAround(Base):
         return self.logits(images - images.mean(0))
 
 
+class Squeezes(Base):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.logits(images).squeeze(1)
+
+
 class Unused(Base):
     def __init__(self, outputs: int) -> None:
         super().__init__(outputs)
@@ -120,6 +125,7 @@ def constant(outputs: int) -> nn.Module:
         (Probabilities, "logits, not probabilities"),
         (DropsInEvaluation, "in evaluation mode it draws nothing"),
         (LooksAround, "in evaluation mode it draws nothing"),
+        (Squeezes, "become logits"),
         (Unused, "gradients reach all"),
         (NewBuffer, "views of one vector"),
         (Forgets, "survive a file"),

@@ -30,6 +30,8 @@ MODELS: Catalogue[ModelSpec] = Catalogue(
     example=f"Or name what builds the network: a class or function, {TAKES_OUTPUTS}",
 )
 
+#: Sides of images at which a network is tried that fails on smaller ones.
+_SIDES: Final = (32, 64, 128, 224, 256, 299, 384)
 #: Classes of modules that draw no random number while they train.
 _DRAW_NOTHING: Final = frozenset(
     {
@@ -191,7 +193,6 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
                 network=name,
                 parameter=key,
             )
-    find_classifier(model, options, outputs, spec)
     with seeded(0), torch.no_grad():
         images = torch.randn(2, 3, size, size)
         for training in (True, False):
@@ -199,14 +200,25 @@ def try_network(options: ModelOptions, outputs: int, size: int, spec: ModelSpec 
                 given: object = model.train(training)(images)
             except Exception as error:
                 shape = list(images.shape)
+                larger = next((side for side in _SIDES if side > size and _takes(model, side)), 0)
+                advice = f". It takes {larger} pixels: raise preprocess.size, or give it fewer layers" if larger else ""
                 raise ConfigError(
-                    f"network '{name}': fails on images of the shape {shape}: {_line(error)}. If it needs larger "
-                    "images, raise preprocess.size, or give it fewer layers",
+                    f"network '{name}': fails on images of the shape {shape}: {_line(error)}{advice}",
                     kind="network fails",
                     network=name,
                 ) from error
             _check_logits(name, given, outputs)
+    find_classifier(model, options, outputs, spec)
     return FlatModule(model)
+
+
+def _takes(model: nn.Module, size: int) -> bool:
+    """Whether a network takes images of this side."""
+    try:
+        model(torch.zeros(2, 3, size, size))
+    except Exception:
+        return False
+    return True
 
 
 def _check_logits(name: str, given: object, outputs: int) -> None:
@@ -221,7 +233,12 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
         )
     if tuple(given.shape) != (2, outputs) or not given.is_floating_point():
         kind = f"{given.dtype} {list(given.shape)}"
-        raise ConfigError(f"network '{name}': returns {kind} for two images, not {expected}")
+        raise ConfigError(
+            f"network '{name}': returns {kind} for two images, not {expected}: give its last layer the number of "
+            "outputs that it is built with, and keep both axes",
+            kind="other logits",
+            network=name,
+        )
     if not torch.isfinite(given).all():
         raise ConfigError(
             f"network '{name}': returns NaN or infinite logits for random images",

@@ -162,6 +162,19 @@ class Headless(nn.Module):
         return images.mean((2, 3)) @ self.weight
 
 
+class Three(Pair):
+    def __init__(self, outputs):
+        super().__init__(3)
+
+    def forward(self, images):
+        return self.layer(images.mean((2, 3)))
+
+
+class Deep(Three):
+    def forward(self, images):
+        return super().forward(nn.functional.max_pool2d(images, 64))
+
+
 NETWORKS = ["Half"]
 
 
@@ -185,12 +198,22 @@ def test_unsuitable_network_is_refused(own_network: str, tmp_path: Path) -> None
         ("Half", "not float32"),
         ("Lazy", "lazy parameter"),
         ("Headless", "unknown last layer"),
+        ("Three", "other logits"),
         ("NETWORKS", "not a declaration"),
         ("nothing", "not a module"),
         ("broken", "network cannot be built"),
     ):
         with assert_refused(ConfigError, kind):
             try_network(network_options(f"{own_network}:{name}"), 5, 32)
+
+
+def test_larger_images_are_advised_if_they_help(own_network: str, tmp_path: Path) -> None:
+    with (tmp_path / "mynets.py").open("a") as file:
+        file.write(BROKEN)
+    for name, helps in (("Deep", True), ("Wide", False)):
+        with assert_refused(ConfigError, "network fails") as caught:
+            try_network(network_options(f"{own_network}:{name}"), 5, 32)
+        assert ("takes 64 pixels: raise preprocess.size" in str(caught.value)) == helps
 
 
 def test_what_is_no_network_has_an_example(own_network: str, tmp_path: Path) -> None:
