@@ -173,7 +173,7 @@ class Document:
             raise ConfigError(f"{text}; write a file or the name of a bundled pipeline, or remove it")
         base_path = self.path.parent / name
         if not base_path.is_file():  # or the name of a bundled pipeline, as commands take it
-            base_path = list_pipelines().get(name, base_path)
+            base_path = list_pipelines().get(name.removesuffix(".yaml"), base_path)
         if base_path.resolve() in self._extending:
             raise ConfigError(f"{self.place(('extends',))}: a file cannot extend itself, nor one that extends it")
         if not base_path.is_file():

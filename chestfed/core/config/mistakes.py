@@ -33,6 +33,7 @@ _WORDS: Final = {
     "bool_type": "be true or false",
     "string_type": "be text",
     "list_type": "be a list",
+    "too_short": "have {min_length} or more entries",
     "tuple_type": "be a list",
     "literal_error": "be {expected}",
 }
@@ -65,6 +66,8 @@ def describe_value(*details: ErrorDetails) -> str:
 
 def describe_found(value: object) -> str:
     """Words for what stands in a file; what is in a list or mapping is not shown."""
+    if value == []:
+        return "an empty list"
     return "nothing" if value is None else _CONTAINERS.get(type(value), repr(value))
 
 
@@ -138,9 +141,12 @@ class _Mistake:
             known = sorted(_known_keys(models[0]))
             more = ", ..." if len(known) > _KEYS_NAMED else ""
             example = f"its keys ({', '.join(known[:_KEYS_NAMED])}{more})"
-        if value is None:
+        if value is None or value == []:
             parents, _ = _models_at(model, location[:-1], document.data, "")
             fields = [kind.model_fields[str(location[-1])] for kind in parents if location[-1] in kind.model_fields]
+            if value == []:
+                meanings = [re.search("null: ([^;]+)", field.description or "") for field in fields]
+                return "".join(f"; write null for {meaning[1]}" for meaning in meanings[:1] if meaning)
             is_required = any(field.is_required() for field in fields)
             return f"; write {example or 'one'}{'' if is_required else ', or remove it'}"
         return f"; write {example}" if example else ""

@@ -59,6 +59,13 @@ def test_selected_methods(settings: list[str], methods: list[str], expected: Any
     assert pipeline.is_comparison == (len(names) > 1)
 
 
+def test_empty_selection_is_told_of_null(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("extends: digits_ih\ntitle: Own\nselected: []\n")
+    with assert_refused(ConfigError, "invalid value", key="selected") as caught:
+        load_pipeline(tmp_path / "p.yaml")
+    assert "should have 1 or more entries, found an empty list; write null for all of them" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "names"),
     [

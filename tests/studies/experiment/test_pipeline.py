@@ -300,6 +300,12 @@ def test_mistake_has_line_of_its_key(tmp_path: Path) -> None:
         load_pipeline(tmp_path / "p.yaml")
 
 
+def test_bundled_name_may_end_in_yaml(tmp_path: Path) -> None:
+    for name in ("digits_ih", "digits_ih.yaml"):
+        (tmp_path / "p.yaml").write_text(f"extends: {name}\ntitle: Own\n")
+        assert load_pipeline(tmp_path / "p.yaml").collection is not None
+
+
 def test_paths_of_an_extended_file(tmp_path: Path) -> None:
     base = bundled("pipelines") / "source_addition_samples.yaml"
     (tmp_path / "p.yaml").write_text(f"extends: {base}\ntitle: Own\n")
