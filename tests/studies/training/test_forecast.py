@@ -30,9 +30,15 @@ def list_sites(called: Called) -> list[str]:
     return [words[0] for words in lines if words[-1:] == ["h"]]
 
 
-def test_sizes_are_shown_before_the_error(tmp_path: Path) -> None:
+def test_sizes_are_shown_before_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where the missing weights belong, and that the plan is a forecast."""
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
     called = call(*WORDS, folder=tmp_path)
     assert called.code == 1
+    weights, end = called.out.splitlines()[-2:]
+    assert weights.startswith("first weights: densenet121-")
+    assert weights.endswith(f"put it into {tmp_path / 'torch' / 'hub' / 'checkpoints'}")
+    assert "forecast from published sizes" in end
     assert "--data DIR" in called.err
     (line,) = [line for line in called.out.splitlines() if line.startswith("mimic_cxr ")]
     assert line.split() == ["mimic_cxr", "377,110", "570.0", "GB", "38.6", "GB", "6.3", "h"]
@@ -50,6 +56,16 @@ def test_present_sites_are_not_listed(tmp_path: Path) -> None:
     assert "4 of 5 sites have no folder" in called.err
     assert list_sites(called) == ["padchest", "mimic_cxr", "vindr"]  # decoding ChestX-ray8 takes minutes
     assert "chexpert: " not in called.out
+
+
+@pytest.mark.parametrize("folder", ["absent", "empty"])
+def test_folder_without_sites_has_a_forecast(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "empty").mkdir()
+    called = call(*WORDS, "--data", folder, folder=tmp_path)
+    assert called.code == 1
+    assert list_sites(called) == ["chexpert", "padchest", "mimic_cxr", "vindr"]
+    missing = "no such folder" if folder == "absent" else "5 of 5 sites have no folder"
+    assert missing in called.err
 
 
 def test_other_sites_have_no_forecast(tmp_path: Path) -> None:
