@@ -67,7 +67,7 @@ class Counts:
     """All counts; those of views are over all rows, the others over the rows of the views that are kept.
 
     `studies` is None where every study is called like its patient, as at a site that does not tell studies. `dropped`
-    are the rows that are left out before, by the key of the YAML's `rows`.
+    are the rows that are left out before, by the key of the YAML's `rows` or `images`.
     """
 
     rows: int

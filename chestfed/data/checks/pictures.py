@@ -42,14 +42,15 @@ from chestfed.data.images.decoding.polarity import UNSURE
 #: The correlation with the mean image from which a picture that does not decide is reported to disagree; 98 of 100
 #: images have it.
 _CLEAR: Final = 0.4
+_EXPORT: Final = "export the image again, or remove the file (and its row, unless another image shares it)"
 _ADVICE: Final = {
     SPLITS_SHARE_PICTURE: "leakage between splits: remove one of the rows, or use --fix-splits",
     PATIENTS_SHARE_PICTURE: "one of the patients is wrong: fix the table, or remove one of the rows",
     REPEATED: "remove one of the rows, unless the image should count twice",
-    UNREADABLE: "export the image again, or remove the row; --skip-unreadable leaves such images out of a study",
+    UNREADABLE: f"{_EXPORT}; --skip-unreadable leaves such images out of a study",
     WRONG_SUFFIX: "it is read by its content; rename it, because other programs may not",
     COLOURED: "inspect it: a radiograph is gray; this may be a screenshot or another kind of image",
-    BLANK_PICTURE: "export the image again, or remove the row",
+    BLANK_PICTURE: _EXPORT,
     SITES_SHARE_PICTURE: "leakage between sites: remove the rows at one of them",
     FLAT: "inspect it: a wrong window, an unexposed image, or another kind of picture",
     TURNED: "open some of them, and export them upright; a lateral image needs its view in the table",

@@ -86,8 +86,9 @@ def find_agreeing(raw: pd.DataFrame, diseases: Sequence[str]) -> np.ndarray:
 
 
 def describe_left_out(counts: Mapping[str, int], total: int) -> list[str]:
-    """One sentence per key of `rows`, for whoever reads the site's figures."""
+    """One sentence per key of `rows`, or of `images`, for whoever reads the site's figures."""
     why = {
+        "unmatched": "match the header of no image",
         "contradictory": "contradict themselves, or another row of their image",
         "duplicate": "repeat an earlier row",
         "missing_image": "name an image that does not exist",
@@ -95,5 +96,7 @@ def describe_left_out(counts: Mapping[str, int], total: int) -> list[str]:
         "unnamed": "name no image or patient",
     }
     return [
-        f"left out: {count:,} of {total:,} rows that {why[key]} (rows.{key}: drop)" for key, count in counts.items()
+        f"left out: {count:,} of {total:,} rows that {why[key]} "
+        f"({'images' if key == 'unmatched' else 'rows'}.{key}: drop)"
+        for key, count in counts.items()
     ]

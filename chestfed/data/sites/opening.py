@@ -163,8 +163,8 @@ def survey_site(
 
 
 def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tuple[pd.DataFrame, dict[str, int]]:
-    """The rows without those that the configuration's `rows` leaves out, and how many these are, by key of `rows`."""
-    if config.rows == Rows():
+    """The rows without those that the configuration leaves out, and how many of the files' rows these are, by key."""
+    if config.rows == Rows() and not source.left_out:
         return raw, {}
     absent = np.zeros(len(raw), dtype=bool)
     if config.rows.missing_image == "drop" and source.has_images:
@@ -178,7 +178,8 @@ def _without_dirty(raw: pd.DataFrame, config: SiteConfig, source: Source) -> tup
         config.rows, raw, [*source.problems, *row_problems], config.diseases, absent
     )
     source.problems[:] = [problem for problem in remaining if id(problem) not in later]
-    total = int((~out).sum()) + sum(counts.values())
+    counts = dict(source.left_out) | counts
+    total = len(raw.loc[~out, ["file", "row"]].drop_duplicates()) + sum(counts.values())
     source.remarks += describe_left_out(counts, total)
     if len(raw) and out.all():
         advice = "check the site's root and table.images: 'rows' in its YAML should leave out only some of the rows"

@@ -21,10 +21,10 @@ class SiteTable:
 
     `notes` say what the labels do not show by themselves, such as terms that are not confirmed yet;
     `not_understood` counts labels that are missing because the meaning of a cell is unknown, as reason -> disease ->
-    images of the label files. `pictures` is the configuration's; `left_out` counts the rows that its `rows` drops, by
-    key, and `other_views` the images whose view it does not keep. `columns` says what each column of a hospital's own
-    table is read as; of one that is not read, nothing. Patient and study names stay in here: they enter no cache or
-    message.
+    images of the label files. `pictures` is the configuration's; `left_out` counts the rows that its `rows` and
+    `images.unmatched` drop, by key, and `other_views` the images whose view it does not keep. `columns` says what each
+    column of a hospital's own table is read as; of one that is not read, nothing. Patient and study names stay in here:
+    they enter no cache or message.
     """
 
     name: str

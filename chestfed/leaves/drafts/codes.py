@@ -121,8 +121,9 @@ def offer_codes(key: str, values: Sequence[str], meanings: Sequence[str]) -> str
 
 def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> None:
     """Note a column of views, splits or sexes, and the codes of its words."""
-    counts = count_values(proposal.frame[column], role)
-    if role == "split" and (empty := int(proposal.frame[column].isna().sum())):
+    cells = proposal.select_counted(column)
+    counts = count_values(cells, role)
+    if role == "split" and (empty := int(cells.isna().sum())):
         counts[""] = empty
     if len(counts) > MOST_WORDS:
         raise ConfigError(f"--column {role}={column}: {len(counts):,} different values are not words for a {role}")
@@ -132,7 +133,7 @@ def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> 
     for row in rows:
         spread[row.meaning or "open"] = spread.get(row.meaning or "open", 0) + row.rows
     shown = ", ".join(f"{number:,} {meaning}" for meaning, number in spread.items())
-    proposal.take(role, column, f"{evidence}: {shown}")
+    proposal.take(role, column, f"{evidence}: {shown}{proposal.name_counted(column)}")
     ask_codes(proposal, f"column '{column}' ({role})", role, rows, option("--column", f"{role}={NONE}"))
     if role == "view":
         leave_out_views(proposal, proposal.frame[column], rows)
@@ -189,7 +190,7 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
 
 def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
     """Propose a column of ages and codes for its other cells; False if too few cells are ages."""
-    cells = proposal.frame[column].dropna().str.strip()
+    cells = proposal.select_counted(column).dropna().str.strip()
     unit = name_unit(column)
     years = ages(cells, unit)
     bad = cells[np.isnan(years)]
@@ -204,14 +205,14 @@ def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
     )
     shown = f"{len(cells) - len(bad):,} ages{f' in {unit}' if unit else ''}"
     shown += f", {np.nanmin(years):.0f} to {np.nanmax(years):.0f} years"
-    proposal.take("age", column, f"{evidence}: {shown}")
+    proposal.take("age", column, f"{evidence}: {shown}{proposal.name_counted(column)}")
     ask_codes(proposal, f"column '{column}' (age), years or missing", "age", rows, option("--column", f"age={NONE}"))
     return True
 
 
 def propose_labels(proposal: Proposal, columns: Sequence[str], rows_by_column: dict[str, list[Code]]) -> None:
     """The codes of label columns: one for all columns whose numbers are written alike, else by column."""
-    counts = {name: count_values(proposal.frame[name], LABEL) for name in columns}
+    counts = {name: count_values(proposal.select_counted(name), LABEL) for name in columns}
     numbers = {name: {value for value in counts[name] if _NUMBER.fullmatch(value)} for name in columns}
     if "threshold" in proposal.table:
         counts = {name: {v: n for v, n in counts[name].items() if not PERCENT.fullmatch(v)} for name in columns}

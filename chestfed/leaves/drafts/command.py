@@ -176,7 +176,8 @@ def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
             say(console, f"     {answer}")
     waiting = any(not code.is_known for code in draft.codes)
     book = f", or for values MEANING and yes in {_name_book(name, out)}," if waiting else ""
-    text = f"Add an option for each of {plural(len(draft.questions), 'question')}{book} and run the command again"
+    each = "the question" if len(draft.questions) == 1 else f"each of {len(draft.questions)} questions"
+    text = f"Add an option for {each}{book} and run the command again"
     show_answer(console, text, questions=[item.text for item in draft.questions])
 
 

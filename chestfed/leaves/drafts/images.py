@@ -65,15 +65,23 @@ def propose_images(proposal: Proposal, read_headers: Callable[[], pd.DataFrame],
         column = column or next(iter(find_called("image", proposal.headers)), proposal.headers[0])
         _note_match(proposal, try_images(proposal.frame, column, given, proposal.pictures))
         return []
-    elements = _find_images(proposal, answer, read_headers, roles)
+    elements = _find_images(proposal, answer, read_headers, roles, leave_out=given.get("unmatched") == "drop")
     proposal.rule |= given
     return elements
 
 
 def _find_images(
-    proposal: Proposal, answer: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+    proposal: Proposal,
+    answer: str | None,
+    read_headers: Callable[[], pd.DataFrame],
+    roles: Mapping[str, str],
+    *,
+    leave_out: bool,
 ) -> list[str]:
-    """The elements of headers that became columns, where the user does not say how images are found."""
+    """The elements of headers that became columns, where the user does not say how images are found.
+
+    With `leave_out`, rows that no header matches need no answer.
+    """
     names = [name for name in proposal.headers if name_disease(name) is None] if answer is None else [answer]
     hints = [*find_called("patient", proposal.headers), *find_called("study", proposal.headers)]
     attempts = [match_column(proposal.frame, name, proposal.pictures, hints) for name in names]
@@ -84,7 +92,9 @@ def _find_images(
         return _add_elements(proposal, read_headers, roles) if proposal.pictures.dicoms else []
     if _match_folders(proposal, answer):
         return []
-    elements = _match_headers(proposal, answer, read_headers, roles) if proposal.pictures.dicoms else None
+    elements = None
+    if proposal.pictures.dicoms:
+        elements = _match_headers(proposal, answer, read_headers, roles, leave_out=leave_out)
     if elements is None and not proposal.columns.get("image") and not _match_spelled(proposal, names):
         proposal.ask(_explain(proposal.frame[names], proposal.pictures))
         proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
@@ -129,12 +139,8 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
 
 def _add_elements(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
     """The elements of the headers of named files that become columns: those that are asked for, or the table lacks."""
-    names, answers = proposal.headers, proposal.answers.columns
     lacking = [
-        tag
-        for role, tag in roles.items()
-        if tag not in names
-        and (answers[role] == tag if role in answers else role != "study" and not find_called(role, names))
+        tag for role, tag in _list_lacking(proposal, roles) if role != "study" or role in proposal.answers.columns
     ]
     try:
         headers = read_headers() if lacking else None
@@ -151,6 +157,16 @@ def _add_elements(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], 
             elements.append(tag)
     proposal.frame = wide
     return elements
+
+
+def _list_lacking(proposal: Proposal, roles: Mapping[str, str]) -> list[tuple[str, str]]:
+    """The roles, with their elements, that the user says headers have, or for which the table has no column."""
+    names, answers = proposal.headers, proposal.answers.columns
+    return [
+        (role, tag)
+        for role, tag in roles.items()
+        if tag not in names and (answers[role] == tag if role in answers else not find_called(role, names))
+    ]
 
 
 def _choose(proposal: Proposal, matches: Sequence[ImageMatch]) -> ImageMatch:
@@ -303,13 +319,18 @@ def _match_folders(proposal: Proposal, answer: str | None) -> bool:
     if is_called("study", column):
         proposal.take("study", column, "a folder for each study")
     proposal.rule, proposal.evidence["images"] = {"folder": True, "roots": [top]}, "a folder of images"
-    proposal.frame = frame.iloc[np.repeat(np.arange(len(frame)), list(map(len, files)))].reset_index(drop=True)
+    proposal.frame = proposal.expand(np.repeat(np.arange(len(frame)), list(map(len, files))))
     proposal.image = pd.Series([file for folder in files for file in folder], dtype=object)
     return True
 
 
 def _match_headers(
-    proposal: Proposal, answer: str | None, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]
+    proposal: Proposal,
+    answer: str | None,
+    read_headers: Callable[[], pd.DataFrame],
+    roles: Mapping[str, str],
+    *,
+    leave_out: bool,
 ) -> list[str] | None:
     """The elements of the headers that became columns; None if no column's cells are in the headers."""
     frame, names = proposal.frame, proposal.headers
@@ -330,29 +351,46 @@ def _match_headers(
         return None
     column, element = _choose_key(proposal, likely, shares, headers)
     rows, places = pair_headers(frame[column], headers, element)
-    lacking = {role: tag for role, tag in roles.items() if role not in proposal.answers.columns and tag not in names}
-    elements = [tag for role, tag in lacking.items() if tag in headers and not find_called(role, names)]
-    wide = frame.iloc[rows].reset_index(drop=True)
+    elements = [tag for _, tag in _list_lacking(proposal, roles) if tag in headers]
+    wide = proposal.expand(rows)
     for tag in elements:
         wide[tag] = headers[tag].to_numpy(dtype=object)[places]
+    proposal.elements = frozenset(elements)
     cells, matched = int(frame[column].notna().sum()), len(np.unique(rows))
     proposal.take("image", column, f"{count(matched, cells)} are the {element} in the headers of the images")
     if element != "SOPInstanceUID" and "study" not in proposal.answers.columns:
         proposal.take("study", column, f"the {element} is that of a study")
     if cells > matched:
-        proposal.ask(
-            f"{cells - matched:,} rows are in no header: remove them, or leave them out with `unmatched: drop`",
-            "--set 'images.unmatched=drop'",
-        )
+        lost = frame.index[frame[column].notna() & ~np.isin(np.arange(len(frame)), rows)]
+        text = f"image column '{column}': {cells - matched:,} of {cells:,} cells are the {element} of no image"
+        if leave_out:
+            proposal.first.append(f"{text} ({list_rows(lost)}): left out")
+        else:
+            text = f"{text} ({list_rows(lost)}): add the images, correct the cells, or leave out such rows"
+            proposal.ask(text, "--set images.unmatched=drop")
     for name in find_called("patient", names):
-        other = find_other_patients(frame[name], headers, rows, places)  # no patient is named
-        if other.any():
-            text = f"'{name}' is not the PatientID in the image's header in {int(other.sum()):,} of {len(frame):,} rows"
-            proposal.first.append(f"{text} ({list_rows(frame.index[other])}): rows have slipped, or a wrong column")
+        _compare_patients(proposal, frame[name], headers, rows, places)
     proposal.rule = {"header": element, "roots": [proposal.pictures.folder or "."]}
     proposal.frame, proposal.evidence["images"] = wide, "by the headers of the images"
     proposal.image = pd.Series(headers["image"].to_numpy(dtype=object)[places], dtype=object)
     return elements
+
+
+def _compare_patients(
+    proposal: Proposal, cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray
+) -> None:
+    """Note rows with another patient than the header of an image of theirs; no patient is named."""
+    other, short = find_other_patients(cells, headers, rows, places)
+    text = f"'{cells.name}' is not the PatientID in the image's header in {{:,}} of {len(cells):,} rows ({{}}): {{}}"
+    if short.any() and proposal.answers.columns.get("patient") != "PatientID":
+        why = (
+            "it lacks leading zeros: export the column as text, or take the headers' "
+            f"({option('--column', 'patient=PatientID')})"
+        )
+        proposal.first.append(text.format(int(short.sum()), list_rows(cells.index[short]), why))
+    if other.any():
+        why = "rows have slipped, or a wrong column"
+        proposal.first.append(text.format(int(other.sum()), list_rows(cells.index[other]), why))
 
 
 def _choose_key(

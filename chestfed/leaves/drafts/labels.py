@@ -190,11 +190,12 @@ def _use_wide(proposal: Proposal, wide: dict[str, list[str]]) -> None:
     find_reader(proposal, columns, long=False)
     says = {name: _read_meanings(proposal, name, wide, books) for name in columns}
     proposal.present = pd.concat([cells == "positive" for cells in says.values()], axis=1).any(axis=1)
-    used = ~proposal.frame.index.isin(proposal.unused)
+    used = proposal.select_counted(columns[0], proposal.unused).index
     total = {disease: sum((Counter(says[name][used]) for name in names), Counter()) for disease, names in wide.items()}
     for disease, number in total.items():
         words = ("positive", "negative", "uncertain", "blank")
-        proposal.evidence[disease] = ", ".join(f"{number[word]:,} {word}" for word in words if number[word]) or "open"
+        text = ", ".join(f"{number[word]:,} {word}" for word in words if number[word])
+        proposal.evidence[disease] = f"{text}{proposal.name_counted(wide[disease][0])}" if text else "open"
     ask_policies(proposal, total, "an empty cell")
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 import yaml
 
@@ -177,7 +178,8 @@ class Question:
 class Proposal:
     """A hospital that is being described.
 
-    `frame` has all cells as text, indexed by the number of the row in the file; `image` is the image of each row.
+    `frame` has all cells as text, indexed by the number of the row in the file (but see `expand`); `image` is the image
+    of each row.
     `evidence` says why, by role, disease and key; `rule` are the keys of `table.images`,
     `rows` those of `rows` that need no answer.
     """
@@ -188,6 +190,8 @@ class Proposal:
     data: Path | None = None
     frame: pd.DataFrame = field(default_factory=pd.DataFrame)
     image: pd.Series = field(default_factory=lambda: pd.Series(dtype=object))
+    numbers: pd.Index | None = None  #: the number in the file of each row of an expanded frame; None: the index is it
+    elements: frozenset[str] = frozenset()  #: columns of an expanded frame that are not the table's, but of headers
     left_out: list[pd.DataFrame] = field(default_factory=list)  #: rows that filter columns drop
     columns: dict[str, str] = field(default_factory=dict)
     evidence: dict[str, str] = field(default_factory=dict)
@@ -234,6 +238,33 @@ class Proposal:
     def is_in_path(self, role: str) -> bool:
         """Whether the user's `from_path` has the role."""
         return f"(?P<{role}>" in str(self.answers.keys.get("from_path", ""))
+
+    def expand(self, rows: np.ndarray) -> pd.DataFrame:
+        """The frame with a row per image: `rows` are places of its rows, some of them several times, int `[images]`."""
+        self.numbers = self.frame.index[rows]
+        return self.frame.iloc[rows].reset_index(drop=True)
+
+    def list_rows(self, index: pd.Index) -> str:
+        """The rows of the file behind these rows of the frame, each once, as `list_rows` writes them."""
+        return list_rows(index if self.numbers is None else self.numbers[index].unique())
+
+    def select_counted(self, column: str, without: Collection[int] = ()) -> pd.Series:
+        """The cells of a column, each once: of an expanded frame one per row of the file, or per image of a header.
+
+        `without` are rows of the frame that do not count.
+        """
+        cells = self.frame[column]
+        cells = cells[~cells.index.isin(without)] if without else cells
+        if self.numbers is None:
+            return cells
+        whose = self.image[cells.index] if column in self.elements else self.numbers[cells.index]
+        return cells[~whose.duplicated()]
+
+    def name_counted(self, column: str) -> str:
+        """What `select_counted` counts: ` (rows)` or ` (images)`; empty where every row of the file is an image."""
+        if self.numbers is None and not self.image.dropna().duplicated().any():
+            return ""
+        return " (images)" if column in self.elements else " (rows)"
 
     def leave_out(self, rows: pd.Series, why: str) -> None:
         """Leave out rows, a mask, that the site's reader does not read; `ConfigError` if no row would be left."""

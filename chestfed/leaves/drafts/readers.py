@@ -13,7 +13,7 @@ from chestfed.core.console import plural
 from chestfed.data.sites.lexicon import COLUMNS, JOINT, NAMES, TURNING, list_names, plain
 from chestfed.data.sites.tables.rows import match_reader
 from chestfed.data.sites.tables.schema import READER
-from chestfed.leaves.drafts.proposal import NONE, Proposal, find_called, ignore, list_rows, option
+from chestfed.leaves.drafts.proposal import NONE, Proposal, find_called, ignore, option
 
 #: How rows that repeat an image are left out.
 _DROP: Final = (
@@ -198,14 +198,13 @@ def find_reader(proposal: Proposal, labels: Collection[str], *, long: bool) -> N
             choices = [option("--column", f"reader={name}") for name in called or fitting] if long or usual else []
             if choices or long:
                 choices.append("--column reader=none" if long else _DROP)
-                text = f"{_count_repeated(again)}; which column names who labeled the row?"
+                text = f"{_count_repeated(proposal, again)}; which column names who labeled the row?"
             else:
                 again = _drop_alike(frame, again)
                 groups = frame.loc[again.index].groupby(again)
                 differ = [repr(name) for name in proposal.headers if (groups[name].nunique(dropna=False) > 1).any()]
-                text = (
-                    f"{_count_repeated(again)} that differ in {', '.join(differ)}: correct the table, or leave them out"
-                )
+                repeated = _count_repeated(proposal, again)
+                text = f"{repeated} that differ in {', '.join(differ)}: correct the table, or leave them out"
                 choices.append(_DROP)
             if long or not proposal.answers.keys.get("rows", {}).get("duplicate"):
                 proposal.ask(f"annotators: {text}", *choices, about=called or fitting)
@@ -226,8 +225,8 @@ def _varies(cells: pd.Series, image: pd.Series, *, long: bool) -> bool:
     return bool((per_image > 1).any() and per_image.nunique() == 1 and 2 * cells.nunique() <= image.nunique())
 
 
-def _count_repeated(again: pd.Series) -> str:
-    return f"{plural(again.nunique(), 'image')} with several rows ({list_rows(again.index)})"
+def _count_repeated(proposal: Proposal, again: pd.Series) -> str:
+    return f"{plural(again.nunique(), 'image')} with several rows ({proposal.list_rows(again.index)})"
 
 
 def _drop_alike(frame: pd.DataFrame, again: pd.Series) -> pd.Series:
@@ -243,5 +242,8 @@ def _drop_copies(proposal: Proposal, again: pd.Series) -> bool:
     if len(rows) > again.nunique() or "duplicate" in proposal.answers.keys.get("rows", {}):
         return False
     proposal.rows["duplicate"] = "drop"
-    proposal.first.append(f"{len(again) - len(rows):,} rows repeat another one in every cell: left out")
+    copies = again.index.difference(rows.index)
+    number = len(copies) if proposal.numbers is None else proposal.numbers[copies].nunique()
+    what = "row repeats" if number == 1 else "rows repeat"
+    proposal.first.append(f"{number:,} {what} another one in every cell ({proposal.list_rows(copies)}): left out")
     return True

@@ -66,7 +66,7 @@ def account_for_rest(proposal: Proposal) -> None:
     _note_site(proposal)
     leave_out_rows(proposal)
     rest = list_rest(proposal)
-    counts = {name: count_with_empty(proposal.frame[name]) for name in rest}
+    counts = {name: count_with_empty(proposal.select_counted(name)) for name in rest}
     known = {name: text for name in rest if (text := _explain(proposal, name, counts[name]))}
     few = [name for name in rest if 2 <= len(counts[name]) <= _FEW and name not in known]
     _ask_patients(proposal, rest)

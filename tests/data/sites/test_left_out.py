@@ -91,6 +91,7 @@ def test_damaged_films_are_still_reported(tmp_path: Path) -> None:
     report = check_site(site, tmp_path, cache_root=tmp_path / "cache")
     assert [problem.kind for problem in report.errors] == ["unreadable image"]
     assert report.counts.dropped == {"missing_image": 4}
+    assert "remove the file" in report.errors[0].advice  # its row may have other images
     assert any("4 of 5 rows that name an image that does not exist" in warning.message for warning in report.warnings)
 
 

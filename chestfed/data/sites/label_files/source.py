@@ -45,7 +45,8 @@ class Source:
     beside it, and no image is looked for. `progress(done, total)` counts headers where images are read for labels.
     With `keep_going` a file in the wrong encoding is read as far as possible, to find its other problems. `remarks` say
     how a file was interpreted where its cells alone leave it open. `not_understood` counts labels that are missing
-    because the meaning of a cell is unknown: reason -> disease -> images.
+    because the meaning of a cell is unknown: reason -> disease -> images. `left_out` counts rows that a key of the YAML
+    leaves out before they are rows of the reader.
     """
 
     config: SiteConfig
@@ -56,6 +57,7 @@ class Source:
     keep_going: bool = False
     remarks: list[str] = field(default_factory=list)
     not_understood: dict[str, Counter[str]] = field(default_factory=dict)
+    left_out: Counter[str] = field(default_factory=Counter)
     columns: dict[str, None] = field(default_factory=dict)  #: all names of columns of the files that are read, in order
     last_opened: str = field(default="", init=False)  #: the name of the text file that was opened last
     _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)

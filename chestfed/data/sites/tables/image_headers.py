@@ -42,21 +42,28 @@ def pair_headers(cells: pd.Series, headers: pd.DataFrame, element: str) -> tuple
     return rows, np.concatenate([none, *matches]).astype(np.int64)
 
 
-def find_other_patients(cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Rows, bool `[cells]`, with an image that has another PatientID in its header than the cell.
+def find_other_patients(
+    cells: pd.Series, headers: pd.DataFrame, rows: np.ndarray, places: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with an image that has another PatientID in its header than the cell: truly another one, and one that
+    differs only in its leading zeros; both bool `[cells]`.
 
     `rows` and `places` are those of `pair_headers`. No row is, if most cells are not PatientIDs of
     headers: then the table has other names for patients. What is empty in the table or in a header is not compared.
     """
-    other = np.zeros(len(cells), dtype=bool)
+    other, zeros = np.zeros((2, len(cells)), dtype=bool)
     if _PATIENT not in headers or not len(rows):
-        return other
+        return other, zeros
     named = cells.to_numpy(dtype=object)[rows]
     in_header = headers[_PATIENT].to_numpy(dtype=object)[places]
     both = pd.notna(named) & pd.notna(in_header)
     if both.any() and pd.Series(named[both]).isin(set(headers[_PATIENT].dropna())).mean() >= _MOSTLY:
-        other[rows[both & (named != in_header)]] = True
-    return other
+        differs = both & (named != in_header)
+        other[rows[differs]] = True
+        bare = [pd.Series(names[differs]).str.lstrip("0").to_numpy() for names in (named, in_header)]
+        zeros[rows[differs]] = True
+        zeros[rows[differs][bare[0] != bare[1]]] = False
+    return other & ~zeros, zeros
 
 
 def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, PlacedImages]:
@@ -85,6 +92,8 @@ def join_headers(file: TableRows, folders: Folders) -> tuple[pd.DataFrame, Place
         text = f"no image has this row's '{column}' as {images.header}{hint}"
         advice = "add the images or remove the row, or set images.unmatched to drop in the site's YAML"
         file.report("unmatched row", (number == 0) & ~empty, text, advice)
+    else:
+        file.source.left_out["unmatched"] += int(((number == 0) & ~empty).sum())
     _refuse_mixtures(file, headers, rows, places, number)
     frame = file.frame.iloc[rows].reset_index(drop=True)
     for element in images.elements:
@@ -129,10 +138,14 @@ def _refuse_mixtures(
         file.report("ambiguous image", (number > 1) & ~mixed, text, "remove the copies")
     patient = file.table.columns.patient
     if patient is not None and patient in file.frame:
-        other = find_other_patients(file.cells(patient), headers, rows, places) & ~mixed
+        other, zeros = find_other_patients(file.cells(patient), headers, rows, places)
         text = f"'{patient}' is not the {_PATIENT} in the header of this row's image"
+        headers_too = f"{_PATIENT} in images.elements and columns.patient"
         advice = (
             "cells may have moved to other rows: fix the table. If it numbers its patients differently, "
-            f"take the patient from the headers ({_PATIENT} in images.elements and columns.patient)"
+            f"take the patient from the headers ({headers_too})"
         )
-        file.report("another patient", other, text, advice)
+        file.report("another patient", other & ~mixed, text, advice)
+        text = f"'{patient}' is the {_PATIENT} in the header of this row's image without its leading zeros"
+        advice = f"export the column as text, or take the patient from the headers ({headers_too})"
+        file.report("another patient", zeros & ~mixed, text, advice)

@@ -108,9 +108,10 @@ def _labels(report: SiteReport) -> Section:
     sizes = ((_name_split(part), (f"{part.images:,}", f"{part.patients:,}")) for part in splits)
     ratios = ((format_title(disease), [_prevalence(part, disease) for part in splits]) for disease in diseases)
     left_out = f", {counts.left_out:,} of them of excluded views" if counts.left_out else ""
+    without = "Without the rows left out, the" if counts.dropped else "The"
     studies = "" if counts.studies is None else f"{counts.studies:,} studies, "
     words = [
-        f"The label files describe {counts.rows:,} images{left_out}. Counted here: {counts.images:,} images, "
+        f"{without} label files describe {counts.rows:,} images{left_out}. Counted here: {counts.images:,} images, "
         f"{studies}{plural(counts.patients, 'patient')}."
     ]
     words += [f"Left out: {plural(count, 'row')} ({key.replace('_', ' ')})." for key, count in counts.dropped.items()]
@@ -146,7 +147,7 @@ def _meanings(report: SiteReport, numbered: Mapping[str, str]) -> Section:
         tables.append(make_grid("columns", "Columns of the table", ("column", "read as"), account))
     if vague := table.not_understood:
         counts = ((format_title(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
-        caption = "Not understood: images (or annotators' readings) whose label is missing because of"
+        caption = "Missing labels: images (or annotators' readings) without a label because of"
         tables.append(make_grid("not_understood", caption, ("disease", *vague), counts))
     return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))
 

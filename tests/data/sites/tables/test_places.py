@@ -204,6 +204,16 @@ def test_rows_and_headers_have_to_fit(
     assert SECRET not in str(reported)
 
 
+def test_lost_zeros_are_not_another_patient(tmp_path: Path) -> None:
+    save_images(tmp_path, PatientID="007")
+    save_dicom(tmp_path / "site/img/IM3", AccessionNumber="B1", PatientID="08", SOPInstanceUID="1.2.3")
+    rows = [wide(1, File="A9", MRN="b"), wide(2, File="B1", MRN="8")]
+    (problem,) = problems(tmp_path, table(), rows)
+    assert (problem.kind, problem.row) == ("another patient", 3)
+    assert "leading zeros" in problem.message
+    assert "moved" not in problem.advice
+
+
 def test_images_without_patient_are_accepted(tmp_path: Path) -> None:
     save_images(tmp_path)
     save_dicom(tmp_path / "site/img/IM3", AccessionNumber="B1", PatientID="", SOPInstanceUID="1.2.3")
