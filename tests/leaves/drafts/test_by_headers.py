@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from chestfed.data.checks.check import check_site
 from chestfed.data.sites import load_site_config, open_site
 from chestfed.leaves.drafts.draft import draft_site
 from chestfed.leaves.drafts.proposal import Proposal, parse_answers
+from chestfed.reports.pages.site_report import make_report
+from chestfed.reports.pages.site_report.sections import describe_site
 from tests.data.checks.planted import dicom, picture
 from tests.data.checks.planted import save as save_dicom
 
@@ -90,4 +91,8 @@ def test_left_out_rows_are_counted(hospital: Path) -> None:
     assert table.left_out == {"unmatched": 1, "duplicate": 1, "contradictory": 2}
     assert len(table.frame) == 17
     assert sum("of 21 rows" in note for note in table.notes) == 3
-    assert check_site(config, hospital, images=False).counts.dropped == table.left_out
+    report = make_report(config, hospital, images=False)
+    assert report.check.counts.dropped == table.left_out
+    labels = describe_site(report, drawn=False)[0]
+    assert "Without the rows left out" in labels.words[0]
+    assert "Left out: 1 row (unmatched)." in labels.words
