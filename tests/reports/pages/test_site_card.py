@@ -281,6 +281,7 @@ def test_unknown_labels_are_not_quoted(tmp_path: Path) -> None:
     site = own_config(tmp_path, {"codes": codes})
     text = as_markdown(make_report(site, tmp_path, cache_root=tmp_path / "cache", workers=1))
     table = text.partition("Missing labels")[2].partition("##")[0]
+    assert "because of values that mean missing" in table.split("\n")[0]
     assert "| disease | values that mean missing |" in table
     assert "| Edema | 3 |" in table
     assert "| Consolidation | 0 |" in table

@@ -68,7 +68,9 @@ def print_report(console: Console, report: SiteReport) -> None:
             if table.name in _TABLES:
                 console.print(rich_table(table, table.caption))
             elif table.name in _LINES:
-                values = ", ".join(f"{line.head} {line.cells[0].text}" for line in table.lines)
+                several = table.name == "not_understood"  # a count per reason
+                shown = ((line.head, line.cells if several else line.cells[:1]) for line in table.lines)
+                values = ", ".join(f"{head} {'/'.join(cell.text for cell in cells)}" for head, cells in shown)
                 console.print(Text(f"{table.caption}: {values}"))
 
 

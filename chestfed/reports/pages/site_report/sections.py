@@ -147,7 +147,7 @@ def _meanings(report: SiteReport, numbered: Mapping[str, str]) -> Section:
         tables.append(make_grid("columns", "Columns of the table", ("column", "read as"), account))
     if vague := table.not_understood:
         counts = ((format_title(d), [f"{of.get(d, 0):,}" for of in vague.values()]) for d in config.diseases)
-        caption = "Missing labels: images (or annotators' readings) without a label because of"
+        caption = f"Missing labels: images (or annotators' readings), because of {', '.join(vague)}"
         tables.append(make_grid("not_understood", caption, ("disease", *vague), counts))
     return Section("meanings", "What the labels mean here", tuple(words), tuple(tables))
 
