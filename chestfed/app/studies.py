@@ -51,9 +51,12 @@ class Session:
     strict: bool = False  #: whether K of other versions are refused
     records: tuple[str, ...] = ()  #: names of records beside MLflow's
 
-    def run(self, studies: Studies) -> Finished | None:
-        """Run all studies, or resume them, and print their table; None in a process that another leads."""
-        started, console = time.monotonic(), self.console
+    def run(self, studies: Studies, started: float | None = None) -> Finished | None:
+        """Run all studies, or resume them, and print their table; None in a process that another leads.
+
+        The time that it took is shown: from `started` on, the monotonic clock's, if work before belongs to it.
+        """
+        started, console = time.monotonic() if started is None else started, self.console
         say(console, f"{studies.pipeline.title}: {studies.file.name} on {studies.machine.name}")
         bars = Bars(console)
         reporters = Reporters([bars, FigureFiles()], choose_warning(console))

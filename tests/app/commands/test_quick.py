@@ -51,13 +51,17 @@ def test_quick_study_learns(tmp_path: Path) -> None:
 
 
 def test_quick_search_is_marked(tmp_path: Path) -> None:
-    words = ("tune", *WORDS[1:], "--no-tracking", "--set", "federated.stage_steps=4", "--set", "federated.window=2")
-    called = call(*words, "--trials", 1, "--set", "search={window: [2, 64], prox: null}", folder=tmp_path)
+    short = ("federated.stage_steps=4", "federated.window=2", "pretrain.epochs=0.05")
+    words = ("tune", *WORDS[1:], "--no-tracking", *(word for key in short for word in ("--set", key)))
+    search = ("--trials", 1, "--seeds", 2, "--set", "search={window: [2, 64], prox: null}")
+    called = call(*words, *search, folder=tmp_path)
     assert called.code == 0, called.err
     assert QUICK in " ".join(called.out.split())
     (file,) = (tmp_path / "runs").glob("tune-*/tuned.yaml")
     tuned = yaml.safe_load(file.read_text())
-    assert (tuned["quick"], tuned["seeds"], tuned["title"].count("quick")) == (True, 1, 0)
+    assert (tuned["quick"], tuned["seeds"], tuned["title"].count("quick")) == (True, 2, 0)
+    assert len(list((tmp_path / "runs").glob("tuned-*"))) == 2
+    assert f"{file.relative_to(tmp_path)} --seeds 2 --out runs" in " ".join(called.out.split())
     pipeline = load_pipeline(file)
     assert pipeline.title.endswith(", tuned (quick)")
     assert [method.window for method in pipeline.methods] == [entry["window"] for entry in tuned["methods"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -135,7 +136,8 @@ def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
 
 def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
     """Search, or go on searching, write `tuned.yaml`, and run what it describes: its path, and the finished runs."""
-    studies, pipeline, console, out = tuning.studies, tuning.pipeline, session.console, session.out
+    started, studies, pipeline = time.monotonic(), tuning.studies, tuning.pipeline
+    console, out = session.console, session.out
     check_skipping(studies.pipeline, skip_unreadable=session.skip_unreadable)
     say(console, f"{pipeline.title}: search for settings\n{studies.file} on {studies.machine.name}")
     check_folder(out, "--out")
@@ -163,8 +165,10 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
     tuned = write_tuned(*about, every_k=tuning.every_k)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
-    finished = session.run(check(load_pipeline(tuned), tuned, tuning.data))
-    say(console, f"to run them again: {command('study', tuned, '--out', out)}")
+    given = [f"seeds={tuning.seeds}"] if pipeline.quick else []  # a quick study has one, whatever its file says
+    finished = session.run(check(load_pipeline(tuned, given), tuned, tuning.data), started)
+    words = ("--seeds", tuning.seeds) if given else ()
+    say(console, f"to run them again: {command('study', tuned, *words, '--out', out)}")
     return tuned, finished
 
 
