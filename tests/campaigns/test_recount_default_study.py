@@ -196,10 +196,10 @@ def bound_auc(frame: pd.DataFrame, diseases: Sequence[str]) -> list[float]:
 
 
 def bound_difference(frame: pd.DataFrame, diseases: Sequence[str]) -> list[float]:
-    """Difference ± t SE with Student's t, cut where an AUC would be below 0 or above 1."""
+    """Difference ± t SE with Student's t, cut at -1 and 1."""
     first, second = (np.mean([count_auc(frame, name, s) for name in diseases]) for s in ("first", "score"))
     half = stats.t.ppf(0.975, count_freedom(frame, diseases)) * count_variance(frame, diseases) ** 0.5
-    return [float(np.clip(second - first + sign * half, -first, 1 - first)) for sign in (-1, 1)]
+    return [float(np.clip(second - first + sign * half, -1, 1)) for sign in (-1, 1)]
 
 
 def count_detectable(frame: pd.DataFrame) -> float:

@@ -54,7 +54,7 @@ class Difference:
     auc_model: float | None
     difference: float | None = None
     #: interval, p: of one test: `seeds_test` with several seeds, else that of the interval's method (`METHODS`). p is
-    #: below 0.05 exactly where the interval at 95% leaves out 0, which is cut where the AUC of b would be 0 or 1.
+    #: below 0.05 exactly where the interval at 95% leaves out 0, which ends at -1 and 1 at the latest.
     interval: Interval | None = None
     p: float | None = None
     #: Standard deviations of the AUC over the seeds of each; None with one seed.
@@ -286,8 +286,8 @@ def _with_detectable(difference: Difference, contrast: Contrast) -> Difference:
 
 
 def _within_bounds(difference: Difference) -> Difference:
-    """With an interval that ends where the AUC of model b would be 0 or 1."""
-    if difference.interval is None or difference.auc_reference is None:
+    """With an interval within -1 and 1. The AUC of the reference, an estimate itself, bounds no difference."""
+    if difference.interval is None:
         return difference
-    (low, high), auc = difference.interval, difference.auc_reference
-    return replace(difference, interval=Interval(max(-auc, low), min(1 - auc, high)))
+    low, high = difference.interval
+    return replace(difference, interval=Interval(max(-1.0, low), min(1.0, high)))
