@@ -45,7 +45,7 @@ def compare(
     from chestfed.core.disk import check_folder
     from chestfed.results.evaluation.estimates import as_csv
     from chestfed.results.tables import differences
-    from chestfed.results.tables.answer import compare_models, describe_resolution
+    from chestfed.results.tables.answer import compare_models, describe_resolution, find_decisive
     from chestfed.results.tables.frames import list_difference_rows, select
     from chestfed.results.tables.predictions import group_seeds as merge
     from chestfed.results.tables.predictions import load_predictions
@@ -64,7 +64,8 @@ def compare(
     rows = list_difference_rows(compared)
     known = all(model.has_patients for model in models)
     console.print(render_differences(compared, patients_known=known))
-    if resolution := describe_resolution(rows[-1]):
+    means = [row for row in rows if row["disease"] == "mean"]
+    if resolution := describe_resolution(find_decisive(means), named=len(means) > 1):
         console.print(resolution)
     say(console, f"written to {folder}: differences.csv")
     answer = compare_models(rows, patients_known=known)

@@ -25,6 +25,8 @@ _LEVEL: Final = 0.05
 _MOST_NAMED: Final = 6
 #: The AUC of a score without information.
 _CHANCE: Final = 0.5
+#: A seed near chance broke down if there are so many and their median AUC is this; else all may have learned little.
+_COMPARABLE, _LEARNED = 3, 0.6
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,8 @@ def answer_study(results: Results) -> Answer:
     gains = results.list_differences("study", disease="mean")
     question = _ask(results) if by_k else "Which method has the highest mean AUC?"
     if not by_k:
-        return Answer(
-            question, _rank_methods(results, means), resolution=state_resolution(results), **_advise(results, gains)
-        )
+        advised = _advise(results, find_decisive(gains))
+        return Answer(question, _rank_methods(results, means), resolution=state_resolution(results), **advised)
     if len(means) < 2:
         text = f"Not tested: with {means[0]['model']} alone, the mean AUC is {number(means[0]['auc'])}"
         advice = f"Train several K: `--k 1,{max(means[0]['k'], 2)}`"
@@ -83,7 +84,7 @@ def answer_study(results: Results) -> Answer:
         _state_calibration(results),
         state_gains(results),
         state_resolution(results),
-        **_advise(results, gains),
+        **_advise(results, mean),
     )
 
 
@@ -188,15 +189,16 @@ def describe_few(row: EstimateRow) -> str:
     return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few patients'})"
 
 
-def _advise(results: Results, gains: Sequence[DifferenceRow]) -> dict[str, Any]:
+def _advise(results: Results, mean: DifferenceRow | None) -> dict[str, Any]:
     """Advise on a difference that training seeds and patients leave open: `advice` and `seeds` of an answer."""
-    mean = gains[-1] if gains else None
     if mean is None or not mean["difference"] or mean["low"] is None:
         return {}
     seeds, needed, times = len(read_seeds(mean)) or 1, mean["seeds_needed"], mean["times_needed"]
     if seeds > 1 and mean["p"] is not None and mean["p"] < _LEVEL:
         return {}
-    size = f"A difference as large as this, {abs(mean['difference']):.3f},"
+    several = not results.by_k and len(results.list_differences("study", disease="mean")) > 1
+    which = f"that of {mean['model']} and {mean['reference']}" if several else "this"
+    size = f"A difference as large as {which}, {abs(mean['difference']):.3f},"
     assumed = f", if its standard deviation over seeds is {SEED_DEVIATION:g}" if seeds == 1 else ""
     if needed is not None and times is None:
         if needed <= seeds:
@@ -205,7 +207,7 @@ def _advise(results: Results, gains: Sequence[DifferenceRow]) -> dict[str, Any]:
         return {"advice": text, "seeds": needed}
     if times is None:
         return {}
-    size = f"a difference as large as this, {abs(mean['difference']):.3f},"
+    size = f"a{size[1:]}"
     known = results.about.get("has_patients", True)
     tested = "patients" if known else "images"
     text = f"No number of training seeds shows {size} on these test {tested} with {POWER:.0%} power"
@@ -308,19 +310,31 @@ def compare_models(rows: Sequence[DifferenceRow], *, patients_known: bool = True
 
 
 def state_resolution(results: Results) -> str:
-    """The smallest difference that these patients and seeds could show."""
-    return describe_resolution(next(iter(results.list_differences("study")[-1:]), None))
+    """The smallest difference that these patients and seeds could show: of several methods, of the decisive pair."""
+    gains = results.list_differences("study", disease="mean")
+    if results.in_groups or not results.by_k:
+        return describe_resolution(find_decisive(gains), named=len(gains) > 1)
+    return describe_resolution(gains[-1] if gains else None)
 
 
-def describe_resolution(mean: DifferenceRow | None) -> str:
-    """The smallest difference that the patients and seeds of a row of differences could show."""
+def find_decisive(gains: Sequence[DifferenceRow]) -> DifferenceRow | None:
+    """The difference that decides which method is the best: that of the best method, or of the second best if the
+    reference is the best.
+    """
+    return max(gains, key=lambda row: -1.0 if row["auc_model"] is None else row["auc_model"], default=None)
+
+
+def describe_resolution(mean: DifferenceRow | None, *, named: bool = False) -> str:
+    """The smallest difference that the patients and seeds of a row of differences could show; `named`: of which."""
     if mean is None or not mean["detectable"]:
         return ""
     seeds, reference = len(read_seeds(mean)), mean["auc_reference"] or 0.0
+    which = f" between {mean['model']} and {mean['reference']}" if named else ""
     if mean["detectable"] > max(reference, 1 - reference):
         runs = "runs" if mean["splits"] else "seeds"
-        return f"With {_count(seeds)} training {runs} no difference, however large, would be seen ({POWER:.0%} power)."
-    return f"A difference below {mean['detectable']:.3f} would probably not be seen ({POWER:.0%} power)."
+        text = f"With {_count(seeds)} training {runs} no difference{which}, however large, would be seen"
+        return f"{text} ({POWER:.0%} power)."
+    return f"A difference{which} below {mean['detectable']:.3f} would probably not be seen ({POWER:.0%} power)."
 
 
 def _list_sides(clear: Mapping[str, float], reference: str) -> Iterator[str]:
@@ -364,13 +378,17 @@ def _state_broken(results: Results) -> str:
     """Methods of which training seeds broke down."""
     each = summarize_seeds(results)
     broken = [f"{name} in {row['broken']:.0f} of {row['seeds']:.0f}" for name, row in each.iterrows() if row["broken"]]
-    return f" Training broke down with {', '.join(broken)} seeds: a smaller step size may be safer." if broken else ""
+    if not broken:
+        return ""
+    text = f"Training seems to have broken down with {', '.join(broken)} seeds, whose AUC is nearer to 0.5 than to"
+    return f" {text} the median: a smaller step size may be safer."
 
 
 def summarize_seeds(results: Results) -> pd.DataFrame:
     """The mean AUC of each model over its training seeds: `median`, `seeds`, and `broken`, the seeds that broke down.
 
     These are below the middle between chance and the median: one of ten that falls to 0.6 where the others have 0.87.
+    None is where the others show no better training: of fewer than three seeds, or with a median below `_LEARNED`.
     Empty of one seed.
     """
     rows = results.view("seeds")
@@ -381,7 +399,8 @@ def summarize_seeds(results: Results) -> pd.DataFrame:
     median = aucs.groupby(level="model", sort=False).median()
     low = aucs < (median.reindex(aucs.index.get_level_values("model")).to_numpy() + _CHANCE) / 2
     parts = low.groupby(level="model", sort=False)
-    return pd.DataFrame({"median": median, "seeds": parts.size(), "broken": parts.sum()})
+    broken = parts.sum().where((median >= _LEARNED) & (parts.size() >= _COMPARABLE), 0)
+    return pd.DataFrame({"median": median, "seeds": parts.size(), "broken": broken})
 
 
 def _count(value: int) -> str:

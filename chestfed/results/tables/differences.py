@@ -98,8 +98,9 @@ def list_differences(
         scored = reference.scored(diseases), aligned.scored(diseases)
         untested = _explain_missing_test(reference.runs, model.runs)
         try:
-            last = view == "study" and model is models[-1]
-            differences = compare(*scored, resamples, untested=untested, interval=interval, advise=last)
+            # Of several K the last is the answer; which method is the best is known when all are compared.
+            advise = view == "study" and (model is models[-1] or model.about.get("k") == reference.about.get("k"))
+            differences = compare(*scored, resamples, untested=untested, interval=interval, advise=advise)
         except ValueError as error:
             text = f"{names[0]} and {name}: {error}. Are labels and their policy the same?"
             raise ConfigError(text, kind="other labels") from None

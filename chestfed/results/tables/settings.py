@@ -164,9 +164,12 @@ def state_settings(methods: Sequence[MethodFacts]) -> str:
     every = [{"objective": part["objective"], **part["settings"], **part["options"]} for part in methods]
     keys = dict.fromkeys(key for part in every for key in part)
     different = [key for key in keys if len({str(part.get(key)) for part in every}) > 1]
-    chosen = dict.fromkeys(part["chosen"] for part in methods)
+    chosen: dict[str, list[str]] = {}
+    for part in methods:
+        chosen.setdefault(part["chosen"], []).append(part["method"])
+    each = [f"{how} ({', '.join(names)})" if len(chosen) > 1 else how for how, names in chosen.items()]
     text = f"differ in {', '.join(different)}" if different else "are those of every method alike"
-    return f"Settings {text}; chosen {', '.join(chosen)}. All of them: --verbose, or the page."
+    return f"Settings {text}; chosen {'; '.join(each)}. All of them: --verbose, or the page."
 
 
 def _list_options(method: MethodFacts) -> list[str]:

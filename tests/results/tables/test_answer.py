@@ -28,6 +28,7 @@ from chestfed.results.tables.answer import Answer, _list_sides, answer_study, st
 from chestfed.results.tables.collect import collect, load_results
 from chestfed.results.tables.frames import Results, make_differences, make_estimates
 from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.settings import state_settings
 from chestfed.results.tables.views import make_hospital_grid
 from tests.results.tables.finished_runs import write_run
 
@@ -252,6 +253,44 @@ def test_broken_seeds_and_median_are_said() -> None:
     assert each["median"].to_dict() == {"codasca": 0.87, "fedavg": 0.8}
     assert each["broken"].to_dict() == {"codasca": 1, "fedavg": 0}
     assert "codasca in 1 of 3" in answer_study(results).sentence
+
+
+@pytest.mark.parametrize("aucs", [[0.478], [0.478, 0.528], [0.49, 0.55, 0.56], [0.6, 0.87]])
+def test_chance_alone_is_no_breakdown(aucs: list[float]) -> None:
+    """Few steps leave an AUC near 0.5 too: only seeds that learned more show that one broke down."""
+    head = {"view": "seeds", "model": "fedavg", "method": "fedavg", "k": 5, "disease": "edema"}
+    rows = [head | {"seed": seed, "auc": auc} for seed, auc in enumerate(aucs)]
+    about = ABOUT | {"seeds": list(range(len(aucs)))}
+    results = Results("t", Origin.REAL, about, make_estimates(rows), make_differences([]))
+    assert summarize_seeds(results)["broken"].to_list() == [0]
+
+
+def test_advice_names_the_best_of_several() -> None:
+    """The decisive pair is that of the best method, or of the second best if the reference is the best."""
+    head = {"view": "study", "k": 5, "disease": "mean"}
+    aucs = {"adam": 0.52, "codasca": 0.64, "fedavg": 0.5}
+    rows = [head | {"model": name, "method": name, "auc": auc} for name, auc in aucs.items()]
+    changes = [
+        head
+        | {"model": name, "reference": "adam", "auc_reference": 0.52, "auc_model": aucs[name], "p": 0.6}
+        | {"difference": aucs[name] - 0.52, "low": -0.3, "high": 0.4, "of_seeds": '{"1": 0.1, "2": 0.2}'}
+        | {"detectable": detectable, "seeds_needed": needed}
+        for name, detectable, needed in (("codasca", 0.3, 12), ("fedavg", 0.084, 5))
+    ]
+    about = ABOUT | {"seeds": [1, 2]}
+    results = Results("t", Origin.REAL, about, make_estimates(rows), make_differences(changes))
+    answer = answer_study(results)
+    assert "between codasca and adam below 0.300" in answer.resolution
+    assert "that of codasca and adam, 0.120, is seen with 12" in answer.advice
+    lower = [change | {"auc_model": 0.4 if change["model"] == "codasca" else 0.5} for change in changes]
+    assert "fedavg and adam" in answer_study(replace(results, differences=make_differences(lower))).resolution
+
+
+def test_choices_name_their_methods() -> None:
+    facts = {"objective": "auc", "settings": {}, "options": {}}
+    methods: Any = [facts | {"method": name, "chosen": how} for name, how in (("a", "x"), ("b", "y"), ("c", "x"))]
+    assert "chosen x (a, c); y (b)." in state_settings(methods)
+    assert "chosen x." in state_settings([methods[0], methods[2]])
 
 
 def test_worse_probabilities_are_in_the_answer() -> None:
