@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
 
+from chestfed.core.diseases import format_title
 from chestfed.core.disk import check_folder
 from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.plugins import Options
@@ -134,6 +135,7 @@ def run(
             deployment.serve(load)
             return None
         check_folder(out, "--out")
+        _check_rows(studies)
         provide(studies.pipeline, studies.root)
         experiments = load()
         deployment.begin(experiments)
@@ -212,6 +214,7 @@ def load_experiments(studies: Studies, cache: Path, *, skip_unreadable: bool) ->
         _fetch_weights(experiments)
         return experiments
     experiments = _select_rows(studies, studies.variants, studies.root)
+    _note_sites(experiments)
     _fetch_weights(experiments)  # after what is refused at once, and before hours of decoding
     check_cache(experiments, cache)
     return load_images(experiments, cache, skip_unreadable=skip_unreadable)
@@ -230,7 +233,8 @@ def make_plans(studies: Studies) -> list[StudyPlan]:
         timings = time_steps(shown[0].pipeline, studies.machine)
         return [plan_study(shown[0].label, replace(experiment, pipeline=shown[0].pipeline), timings)]
     with provide_labels(pipeline, studies.root) as place:
-        experiments = _select_rows(studies, shown, place)  # before a step is timed: a wrong folder is found at once
+        experiments = _select_rows(studies, shown, place)
+        _note_sites(experiments)  # before a step is timed: a wrong folder is found at once
         timings = time_steps(shown[0].pipeline, studies.machine)
         unwritten = estimate_unwritten(pipeline, studies.root)
         both = zip(shown, experiments, strict=True)
@@ -245,19 +249,37 @@ def _without_absent_weights(variant: Variant) -> Variant:
 def _select_rows(studies: Studies, variants: Sequence[Variant], root: Path) -> list[Experiment]:
     """The rows of these variants, all cut from the same sites, which are cut anew for each split."""
     splits = open_splits(studies.pipeline, studies.file, root, (variant.pipeline.split for variant in variants))
-    sites = next(iter(splits.values()))
-    real = [site.name for site in sites if not site.table.synthetic]
-    drawn = [site.name for site in sites if site.table.synthetic]
-    if real and drawn:  # the results are data of patients, though they mean nothing
-        warn(
-            f"note: {', '.join(real)} is not synthetic, {', '.join(drawn)} is: the results say PARTLY SYNTHETIC. The "
-            "models were trained on real patients: protect them like other patient data."
-        )
     made: dict[str, Experiment] = {}
     for pipeline in (variant.pipeline for variant in variants):
         if (rows := _name_rows(pipeline)) not in made:
             made[rows] = make_experiment(pipeline, _select_sites(splits[pipeline.split], pipeline), studies.machine)
     return [replace(made[_name_rows(variant.pipeline)], pipeline=variant.pipeline) for variant in variants]
+
+
+def _check_rows(studies: Studies) -> None:
+    """Refuse what the label files show before minutes are spent on drawing hospitals."""
+    if studies.root is None or not estimate_unwritten(studies.pipeline, studies.root).seconds:
+        return
+    with provide_labels(studies.pipeline, studies.root) as place:
+        _select_rows(studies, studies.variants, place)
+
+
+def _note_sites(experiments: Sequence[Experiment]) -> None:
+    """Note real hospitals among synthetic ones, and diseases that a site labels and the study does not train."""
+    sites = {site.name: site for experiment in experiments for site in experiment.sites}
+    real = [site.name for site in sites.values() if not site.table.synthetic]
+    drawn = [site.name for site in sites.values() if site.table.synthetic]
+    if real and drawn:  # the results are data of patients, though they mean nothing
+        warn(
+            f"note: real: {', '.join(real)}; synthetic: {', '.join(drawn)}. The results say PARTLY SYNTHETIC. The "
+            "models were trained on real patients: protect them like other patient data."
+        )
+    unused = {
+        site.name: [format_title(disease) for disease in site.labeled if disease not in experiments[0].diseases]
+        for site in sites.values()
+    }
+    if named := "; ".join(f"{name}: {', '.join(diseases)}" for name, diseases in unused.items() if diseases):
+        warn(f"note: labeled, but not among the study's diseases, so not used: {named}. `diseases` adds them.")
 
 
 def _select_sites(sites: Sequence[StudySite], pipeline: Pipeline) -> list[StudySite]:

@@ -297,7 +297,10 @@ def _open(console: Console, path: Path, data: Path | None) -> None:
         say(console, f"note: {note}", "yellow")
     for sentence in describe_test_split(table, load_site_config(path), LEAST_PATIENTS):
         say(console, sentence, "yellow")
-    copy = f"{command('new', 'pipeline', 'mine')}, then `config: {path}` first in its `sites`: tested at this hospital"
+    valid, test = (len(table.select(name).frame) for name in ("valid", "test"))
+    split = " with `test_fraction: 0.3`" * (not test and not valid)
+    split += " and `evaluation.split: test`" * bool(test or not valid)
+    copy = f"{command('new', 'pipeline', 'mine')}, then `config: {path}` first in its `sites`{split}: tested here"
     say(console, f"next:\n  {check}\n  {command('study', '--add-site', *place)}\n  {copy}")
     images = len(table.frame)
     show_answer(console, f"written to {path}: {images:,} images", file=str(path), images=images)

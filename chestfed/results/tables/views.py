@@ -176,6 +176,17 @@ def list_without_mean(results: Results, view: str) -> dict[str, LeftOut]:
     return texts
 
 
+def list_out_of_hospitals(results: Results) -> dict[str, LeftOut]:
+    """The diseases that do not count in a hospital's mean, with what it has too few of, by hospital."""
+    texts = {}
+    for rows in group_rows(results.list_estimates("hospitals"), "place"):
+        *diseases, mean = [row for row in rows if row["model"] == rows[0]["model"]]
+        few = [describe_few(row) for row in diseases if row["in_mean"] is False]
+        if few and mean["auc"] is not None:
+            texts[mean["place"]] = LeftOut(f"{mean['place']}, {', '.join(few)}", has_few=True)
+    return texts
+
+
 def _count_rarer(row: EstimateRow) -> int:
     """Patients of the rarer class."""
     return min(row["positive_patients"] or 0, row["negative_patients"] or 0)

@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import SiteKey, key_for
@@ -328,6 +329,8 @@ def _notes(
         notes.append(
             f"The model was trained on {scorer.origin.tag} hospitals: its numbers on real images mean nothing clinical."
         )
+    if unscored := [format_title(disease) for disease in table.diseases if disease not in scorer.diseases]:
+        notes.append(f"{table.name} labels {', '.join(unscored)}, not among the diseases that the model scores.")
     if left_out:
         notes.append(f"{left_out} unreadable images were left out.")
     unknown = 0 if list_views(protocol) is None else len(table.select(split, ["unknown"]).frame)

@@ -193,9 +193,31 @@ def test_real_among_synthetic_is_noted(home: Path, tmp_path: Path) -> None:
     new += ["--column", "ignore=Rippenfraktur"]
     assert "SYNTHETIC" not in chestfed(*new, "--no-input", "--out", tmp_path)
     plan = chestfed("study", "--add-site", tmp_path / "real.yaml", "--dry-run", *SMALL)
-    assert "note: real is not synthetic, chexpert" in plan
+    assert "note: real: real; synthetic: chexpert" in plan
     assert "the results say PARTLY SYNTHETIC" in plan
     assert "note:" not in chestfed("study", "--dry-run", *SMALL)
+
+
+def test_printed_split_tests_the_own_site(home: Path, tmp_path: Path) -> None:
+    assert "`sites` with `test_fraction: 0.3` and `evaluation.split: test`" in add_site(home, "list")
+    assert "`sites` and `evaluation.split: test`" in add_site(home, "wide")
+    path = str(home / "site_configs/st-wide.yaml")
+    chexpert = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+    sites = f"sites=[{{config: {path}}}, {{config: {chexpert}}}]"
+    command = ["study", "--set", sites, "--set", "k=[1,2]", *SMALL, "--no-tracking", "--out", tmp_path / "runs"]
+    command += ["--data", tmp_path / "data"]
+    with assert_refused(ConfigError, "no test image", site="st-wide") as caught:
+        chestfed(*command)
+    assert "set evaluation.split: test" in str(caught.value)
+    assert not list(tmp_path.glob("data/synthetic-*"))  # nothing was drawn
+    assert "st-wide" in chestfed(*command, "--set", "evaluation.split=test", "--dry-run")
+
+
+def test_disease_of_no_study_is_noted(home: Path) -> None:
+    few = ("--set", "diseases=[cardiomegaly,edema,consolidation,atelectasis]")
+    plan = chestfed("study", "--dry-run", *few, *SMALL)
+    assert re.search(r"note: labeled, but not among the study's diseases.*chexpert: Pleural Effusion", plan, re.DOTALL)
+    assert "not among the study's diseases" not in chestfed("study", "--dry-run", *SMALL)
 
 
 def write_site(home: Path, name: str, old: str, new: str) -> Path:

@@ -30,6 +30,7 @@ from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_chance, describe_origins
 from chestfed.results.tables.views import (
     describe_hospitals,
+    list_out_of_hospitals,
     make_auc_grid,
     make_difference_grid,
     make_disease_grid,
@@ -256,3 +257,22 @@ def test_settings_say_what_differs() -> None:
     grid = settings.make_settings_grid([facts, other, {**facts, "steps": [96, 112]}, {**facts, "steps": [96, 96]}])
     assert [line.cells[3].text for line in grid.lines] == ["1000", "1000", "96 to 112", "96"]
     assert {len(line.cells) + 1 for line in grid.lines} == {len(grid.columns)}
+
+
+def test_partial_mean_of_hospital_is_named() -> None:
+    def row(place: str, disease: str, in_mean: bool | None, auc: float | None, positives: int) -> dict[str, Any]:
+        patients = {"positive_patients": positives, "negative_patients": 90}
+        return {"place": place, "model": "K=1", "disease": disease, "in_mean": in_mean, "auc": auc, **patients}
+
+    rows = [
+        row("mine", "edema", False, 0.6, 8),
+        row("mine", "atelectasis", True, 0.6, 26),
+        row("mine", "mean", None, 0.6, 0),
+        row("whole", "edema", True, 0.6, 20),
+        row("whole", "mean", None, 0.6, 0),
+        row("none", "edema", False, 0.6, 3),
+        row("none", "mean", None, None, 0),
+    ]
+    results: Any = SimpleNamespace(list_estimates=lambda view: rows)
+    named = {place: left_out.text for place, left_out in list_out_of_hospitals(results).items()}
+    assert named == {"mine": "mine, Edema (8 patients with it)"}

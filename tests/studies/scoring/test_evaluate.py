@@ -323,6 +323,14 @@ def test_altered_description_is_refused(tmp_path: Path) -> None:
             open_scorer(str(file), Declared(), MACHINE)
 
 
+def test_disease_of_no_model_is_noted(home: Path, site: SiteTable, tmp_path: Path) -> None:
+    write_chestfed_model(tmp_path / "m.safetensors")
+    scorer = open_scorer(str(tmp_path / "m.safetensors"), Declared(), MACHINE)
+    more = replace(site, diseases=(*site.diseases, "pneumothorax"), frame=site.frame.assign(pneumothorax=1.0))
+    assert [note for note in score(scorer, more, home).notes if "Pneumothorax" in note]
+    assert not [note for note in score(scorer, site, home).notes if "Pneumothorax" in note]
+
+
 def test_excluded_views_name_their_protocol(home: Path, site: SiteTable, tmp_path: Path) -> None:
     write_chestfed_model(tmp_path / "m.safetensors")
     unknown = site.with_frame(site.frame.assign(view="unknown"))

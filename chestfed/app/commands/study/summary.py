@@ -19,7 +19,14 @@ from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
 from chestfed.results.tables.sentences import describe_chance, describe_origins, describe_quick
 from chestfed.results.tables.settings import state_settings
-from chestfed.results.tables.views import LeftOut, join_left_out, list_left_out, list_out_of_mean, list_without_mean
+from chestfed.results.tables.views import (
+    LeftOut,
+    join_left_out,
+    list_left_out,
+    list_out_of_hospitals,
+    list_out_of_mean,
+    list_without_mean,
+)
 
 #: With more models than this, the table has the first and the last one.
 _MODELS: Final = 5
@@ -172,7 +179,9 @@ def _list_missing(results: Results) -> str:
         undefined = [*map(LeftOut, own.list_missing(results))]
     else:
         undefined = [*list_out_of_mean(results), *map(LeftOut, list_left_out(results))]
-        others = list_without_mean(results, "hospitals") if len(results.view("hospitals")) else {}
+        others = dict[str, LeftOut]()
+        if len(results.view("hospitals")):
+            others = list_without_mean(results, "hospitals") | list_out_of_hospitals(results)
         undefined += [left_out for place, left_out in others.items() if place != results.about["target"]]
     return f"Left out of the mean: {join_left_out(undefined)}." if undefined else ""
 

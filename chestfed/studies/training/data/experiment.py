@@ -275,7 +275,9 @@ def _empty_test_error(table: SiteTable, key: str, split: str | None, pipeline: P
     counts = table.frame["split"].value_counts()
     there = ", ".join(f"{name} ({count:,} images)" for name, count in counts.items() if count and name in SPLITS)
     views = left_out_views(table, split)
-    advice = "" if views else f". It has {there}: name one of them, or give the site a test_fraction in `sites`"
+    others = [name for name in ("test", "valid") if counts.get(name, 0) and name != split]
+    setting = f"set {key.partition(':')[0]}: {others[0]}" if others else "give the site a test_fraction in `sites`"
+    advice = "" if views else f". It has {there}: {setting}"
     text = f"site '{table.name}' has no image for {key} with protocol {protocol}{views}{advice}"
     return ConfigError(text, kind="no test image", site=table.name, key=key)
 
