@@ -194,7 +194,7 @@ def test_real_among_synthetic_is_noted(home: Path, tmp_path: Path) -> None:
     assert "SYNTHETIC" not in chestfed(*new, "--no-input", "--out", tmp_path)
     plan = chestfed("study", "--add-site", tmp_path / "real.yaml", "--dry-run", *SMALL)
     assert "note: real: real; synthetic: chexpert" in plan
-    assert "the results say PARTLY SYNTHETIC" in plan
+    assert "The results say PARTLY SYNTHETIC" in plan
     assert "note:" not in chestfed("study", "--dry-run", *SMALL)
 
 
