@@ -25,8 +25,10 @@ GROUPS: dict[str, tuple[tuple[str, str, str, str], ...]] = {
         ("control: partners' labels permuted", "parts, labels of the added ones permuted", "", "K=4"),
     ),
     "Ward and clinic of one hospital (five diseases, NIH)": (
-        ("at the ward", "wards", "nih_ward", "K=2"),
-        ("at the clinic", "wards", "nih_clinic", "K=2"),
+        ("at the ward, 20 own images", "ward, by images", "", "K=2 with 20 target images"),
+        ("at the ward, 80 own images", "ward, by images", "", "K=2 with 80 target images"),
+        ("at the ward, all", "wards", "nih_ward", "K=2"),
+        ("at the clinic, all", "wards", "nih_clinic", "K=2"),
     ),
     "Another meaning of the label (pneumonia, cross-entropy)": (
         ("NIH, with Guangzhou and Hannover", "three hospitals, cross-entropy", "nih", "K=3"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from unittest.mock import Mock
 
 import imagecodecs
@@ -97,3 +98,66 @@ def test_a_table_of_few_codes_is_decoded(pixels: np.ndarray) -> None:
     np.testing.assert_array_equal(decode_deep_jpeg(stream), pixels)
     with pytest.raises(ImageError):
         decode_deep_jpeg(encode(film(12), 12, 1)[:-300] + END)
+
+
+def encode_with_restarts(pixels: np.ndarray, rows: int) -> list[bytes]:
+    """Header and intervals of so many rows, 12 bits, predictor 1, codes of five bits; without restarts and end.
+
+    ITU-T T.81, Annex H: after a restart the first row is predicted from the left, its first value by 2048.
+    """
+    height, width = pixels.shape
+    table = b"\xff\xc4" + struct.pack(">HB", 19 + 17, 0) + bytes([0, 0, 0, 0, 17, *[0] * 11]) + bytes(range(17))
+    frame = b"\xff\xc3" + struct.pack(">HBHHB", 11, 12, height, width, 1) + b"\1\x11\0"
+    interval = b"\xff\xdd" + struct.pack(">HH", 4, rows * width)
+    parts = [b"\xff\xd8" + table + frame + interval + b"\xff\xda\0\x08\1\1\0\1\0\0"]
+    for begin in range(0, height, rows):
+        block = pixels[begin : begin + rows].astype(int)
+        above = np.concatenate([[2048], block[:-1, 0]])
+        differences = np.column_stack([block[:, 0] - above, np.diff(block)]).ravel()
+        bits = ""
+        for value in differences.tolist():
+            size = abs(value).bit_length()
+            bits += f"{size:05b}" + (f"{value if value > 0 else value + (1 << size) - 1:0{size}b}" if size else "")
+        bits += "1" * (-len(bits) % 8)
+        parts.append(int(bits, 2).to_bytes(len(bits) // 8, "big").replace(b"\xff", b"\xff\0"))
+    return parts
+
+
+def join(parts: list[bytes], numbers: Sequence[int] = range(7)) -> bytes:
+    marks = [bytes((0xFF, 0xD0 + number)) for number in numbers]
+    return parts[0] + b"".join(part + mark for part, mark in zip(parts[1:], [*marks, END], strict=False))
+
+
+def test_whole_restart_intervals_are_decoded() -> None:
+    np.testing.assert_array_equal(decode_deep_jpeg(join(encode_with_restarts(film(12), 5))), film(12))
+
+
+def test_lost_restart_intervals_are_refused() -> None:
+    parts = encode_with_restarts(film(12), 5)
+    whole, head = join(parts), len(parts[0])
+    damaged = {
+        "last lost": join(parts[:8], range(6))[:-2] + END,
+        "all but the first lost": parts[0] + parts[1] + END,
+        "one lost": join([*parts[:4], *parts[5:]]),
+        "one emptied": join([*parts[:4], b"", *parts[5:]]),
+        "one halved": join([*parts[:4], parts[4][: len(parts[4]) // 2], *parts[5:]]),
+        "a restart lost": whole.replace(b"\xff\xd3", b"", 1),
+        "a restart renumbered": whole[:head] + whole[head:].replace(b"\xff\xd3", b"\xff\xd5", 1),
+        "a restart doubled": whole[:head] + whole[head:].replace(b"\xff\xd3", b"\xff\xd3\xff\xd3", 1),
+        "more rows": whole.replace(struct.pack(">HH", 40, 36), struct.pack(">HH", 4000, 36), 1),
+    }
+    for name, stream in damaged.items():
+        assert stream != whole, name
+        with pytest.raises(ImageError):
+            decode_deep_jpeg(stream)
+
+
+def test_restarts_without_a_marker_are_refused() -> None:
+    stream = encode(film(12), 12, 1)
+    scan = stream.index(b"\xff\xda")
+    with pytest.raises(ImageError):
+        decode_deep_jpeg(stream[:scan] + b"\xff\xdd\0\4" + struct.pack(">H", 36) + stream[scan:])
+
+
+def test_an_end_that_stands_twice_is_one() -> None:
+    np.testing.assert_array_equal(decode_deep_jpeg(encode(film(12), 12, 1) + END), film(12))

@@ -49,6 +49,8 @@ _SCAN: Final = 0xDA
 _SCANS: Final = re.compile(b"\xff\xda")
 _MARKERS: Final = re.compile(b"\xff[^\0\xff]")
 _RESTARTS: Final = 0xDD
+_RESTART_MARKERS: Final = re.compile(b"\xff+[\xd0-\xd7]")
+_LOSSLESS: Final = (0xC3, 0xC7, 0xCB, 0xCF)
 #: Markers of metadata, which are no part of a picture: dates, names, thumbnails.
 _ABOUT: Final = (*range(0xE0, 0xF0), 0xFE)
 #: Reports of damage by libjpeg, before it goes on with a guess.
@@ -212,17 +214,17 @@ def decode_deep_jpeg(stored: bytes) -> np.ndarray:
     segments = list(_list_segments(stored))
     frame = next((code for code, _ in segments if code in _FRAMES), None)
     end = stored.rfind(_EOI)
-    while stored[end - 1] == 0xFF:  # which may fill the space before a marker
-        end -= 1
+    while stored[end - 1] == 0xFF or stored[end - 2 : end] == _EOI:  # which may fill the space before a marker
+        end -= 1 if stored[end - 1] == 0xFF else 2
     try:
         if frame == _JPEG_LS:
             return np.asarray(jpegls_decode(stored))
         if (decoded := decode_once(stored, end, segments, jpeg8_decode)) is not None:
             return decoded
         values = np.asarray(jpeg8_decode(stored))
-        # libjpeg-turbo makes up what is missing, and imagecodecs drops its reports: if the data end early, the picture
-        # depends on what follows them.
-        same = np.array_equal(values, jpeg8_decode(stored[:end] + _NO_DATA + stored[end:]))
+        # libjpeg-turbo makes up what is missing, and imagecodecs drops its reports: if the data of the scan, or those
+        # before a restart, end early, the picture depends on what follows them.
+        same = np.array_equal(values, jpeg8_decode(_follow_data(stored, end, segments)))
     except (Jpeg8Error, JpeglsError):
         same = False
     if not same or _is_interrupted(stored, end, segments):
@@ -237,12 +239,31 @@ def _has_one_scan(stream: bytes, places: Mapping[int, int]) -> bool:
 
 
 def _is_interrupted(stream: bytes, end: int, segments: Sequence[tuple[int, int]]) -> bool:
-    """Whether a marker other than a restart stands in the only scan: libjpeg makes up what should follow."""
+    """Whether the markers in the only scan are others than its restarts in their order, each once.
+
+    libjpeg makes up what should follow, whole rows of it.
+    """
     places = dict(segments)
     if not _has_one_scan(stream, places):
         return False
-    restarts = range(0xD0, 0xD8) if _RESTARTS in places else ()
-    return any(mark[0][1] not in restarts for mark in _MARKERS.finditer(stream, places[_SCAN] + 2, end))
+    interval = struct.unpack_from(">H", stream, places[_RESTARTS] + 4)[0] if _RESTARTS in places else 0
+    found = [mark[0][1] for mark in _MARKERS.finditer(stream, places[_SCAN] + 2, end)]
+    if not interval:
+        return bool(found)
+    frame = next(code for code in places if code in _FRAMES)
+    height, width = struct.unpack_from(">HH", stream, places[frame] + 5)
+    side = 1 if frame in _LOSSLESS else 8  # of the units that are counted
+    units = -(-height // side) * -(-width // side)
+    return found != [0xD0 + number % 8 for number in range(-(-units // interval) - 1)]
+
+
+def _follow_data(stream: bytes, end: int, segments: Sequence[tuple[int, int]]) -> bytes:
+    """The stream with data of no picture behind its own, and in the only scan before each restart too."""
+    places = dict(segments)
+    if _RESTARTS not in places or not _has_one_scan(stream, places):
+        return stream[:end] + _NO_DATA + stream[end:]
+    scan = _RESTART_MARKERS.sub(lambda mark: _NO_DATA + mark[0], stream[places[_SCAN] : end])
+    return stream[: places[_SCAN]] + scan + _NO_DATA + stream[end:]
 
 
 def jpeg_digest(stream: bytes) -> bytes:
