@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from chestfed.app.commands import options
 from chestfed.app.commands.evaluate import Model, Site
 from chestfed.core.console import open_console, plural, say, show_answer, text_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.leaves.saliency.misjudged import Misjudged
 
 Split = Annotated[Literal["train", "valid", "test"], typer.Option(help="Images to look at.")]
 Out = Annotated[Path, typer.Option(help="Folder for saliency.csv, and with --pictures for a figure per disease.")]
@@ -52,11 +57,10 @@ def saliency(
     options.refuse_no_model(model)
     with options.quick_imports():
         from chestfed.app.commands.progress import Bars
-        from chestfed.core.diseases import format_title
         from chestfed.core.disk import making_folder
         from chestfed.core.provenance import Origin
         from chestfed.data.sites import load_site_config, open_site
-        from chestfed.leaves.saliency.misjudged import find_misjudged, judge, tabulate, write
+        from chestfed.leaves.saliency.misjudged import find_misjudged, write
         from chestfed.studies.experiment.device import machine_with
         from chestfed.studies.scoring.scorers import Declared, open_scorer
 
@@ -70,8 +74,18 @@ def saliency(
             found = find_misjudged(
                 scorer, table, split, cache, machine, images, seed, progress, skip_unreadable=skip_unreadable
             )
-        examples = found.examples
-        files = write(examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
+        files = write(
+            found.examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown
+        )
+    _print(console, found, out, files, pictures=shown)
+
+
+def _print(console: Console, found: Misjudged, out: Path, files: Sequence[str], *, pictures: bool) -> None:
+    """The table of the maps, what is left out, where the files are, and the verdict."""
+    from chestfed.core.diseases import format_title
+    from chestfed.leaves.saliency.misjudged import judge, tabulate
+
+    examples = found.examples
     rows = [
         (format_title(row["disease"]), row["kind"], row["method"], str(row["images"]), *_show(row))
         for row in tabulate(examples).to_dict("records")
@@ -83,7 +97,7 @@ def saliency(
         say(console, text)
     if found.unreadable:
         say(console, f"left out: {plural(found.unreadable, 'unreadable image')}")
-    if not shown and examples:
+    if not pictures and examples:
         say(console, "images of patients were not written: --pictures writes them")
     say(console, f"written to {out}: {', '.join(files)}")
     about = {name: {"likeness": mean, "verdict": text} for name, (mean, text) in judge(examples).items()}
