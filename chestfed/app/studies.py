@@ -108,7 +108,7 @@ def warn_on(console: Console) -> Iterator[None]:
 
 
 def choose_warning(console: Console) -> Callable[[str], None]:
-    """What prints a warning; of a launcher's processes the first one does."""
+    """Function that prints a warning; of a launcher's processes the first one prints it even if quiet."""
     return partial(say if rank() else show_warning, console)
 
 

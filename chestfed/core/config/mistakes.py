@@ -153,7 +153,7 @@ class _Mistake:
 
 
 def _describe_key(document: Document, model: type[BaseModel], location: Location) -> str:
-    """What a missing key is for, from its description."""
+    """Words for what a missing key is for, from its description."""
     models, _ = _models_at(model, location[:-1], document.data, "")
     fields = [field for kind in models if (field := kind.model_fields.get(str(location[-1])))]
     text = re.split(r"(?<!e\.g)[.;] ", (fields[0].description or "") if fields else "", maxsplit=1)[0].rstrip(".")

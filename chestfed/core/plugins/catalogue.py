@@ -226,7 +226,7 @@ class Catalogue(Generic[Declared]):
 
 
 def _describe(value: object) -> str:
-    """What a reference names in place of a declaration."""
+    """Words for what a reference names in place of a declaration."""
     if isinstance(value, type):
         bases = [base.__name__ for base in value.__bases__ if base is not object]
         return f"a class{' derived from ' if bases else ''}{', '.join(bases)}"

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Published(NamedTuple):
-    """What the owner of a release states: all its images, bytes to download, where, and another form of it."""
+    """A release as its owner states it: all its images, bytes to download, where, and another form of it."""
 
     images: int
     size: int

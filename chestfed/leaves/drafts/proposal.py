@@ -261,7 +261,7 @@ class Proposal:
         return cells[~whose.duplicated()]
 
     def name_counted(self, column: str) -> str:
-        """What `select_counted` counts: ` (rows)` or ` (images)`; empty where every row of the file is an image."""
+        """Name of what `select_counted` counts: ` (rows)` or ` (images)`; empty if each row is an image."""
         if self.numbers is None and not self.image.dropna().duplicated().any():
             return ""
         return " (images)" if column in self.elements else " (rows)"

@@ -71,21 +71,21 @@ def saliency(
         scorer = open_scorer(model, Declared(k), machine)
         with Bars(console) as bars:
             progress = partial(bars.progressed, "maps", unit="image")
-            found = find_misjudged(
+            misjudged = find_misjudged(
                 scorer, table, split, cache, machine, images, seed, progress, skip_unreadable=skip_unreadable
             )
         files = write(
-            found.examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown
+            misjudged.examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown
         )
-    _print(console, found, out, files, pictures=shown)
+    _print(console, misjudged, out, files, pictures=shown)
 
 
-def _print(console: Console, found: Misjudged, out: Path, files: Sequence[str], *, pictures: bool) -> None:
+def _print(console: Console, misjudged: Misjudged, out: Path, files: Sequence[str], *, pictures: bool) -> None:
     """The table of the maps, what is left out, where the files are, and the verdict."""
     from chestfed.core.diseases import format_title
     from chestfed.leaves.saliency.misjudged import judge, tabulate
 
-    examples = found.examples
+    examples = misjudged.examples
     rows = [
         (format_title(row["disease"]), row["kind"], row["method"], str(row["images"]), *_show(row))
         for row in tabulate(examples).to_dict("records")
@@ -93,16 +93,16 @@ def _print(console: Console, found: Misjudged, out: Path, files: Sequence[str], 
     heads = ("images", "mean", "largest")
     caption = "Rank correlation of a map with that of random weights (Adebayo et al., 2018): 1 alike, 0 unrelated"
     console.print(text_table("Saliency of misclassified images", ("disease", "kind", "map"), heads, rows, caption))
-    for text in found.absent:
+    for text in misjudged.absent:
         say(console, text)
-    if found.unreadable:
-        say(console, f"left out: {plural(found.unreadable, 'unreadable image')}")
+    if misjudged.unreadable:
+        say(console, f"left out: {plural(misjudged.unreadable, 'unreadable image')}")
     if not pictures and examples:
         say(console, "images of patients were not written: --pictures writes them")
     say(console, f"written to {out}: {', '.join(files)}")
     about = {name: {"likeness": mean, "verdict": text} for name, (mean, text) in judge(examples).items()}
     answer = "; ".join(f"{name}: {method['verdict']}" for name, method in about.items())
-    numbers = {"images": len(examples), "unreadable": found.unreadable, "absent": found.absent}
+    numbers = {"images": len(examples), "unreadable": misjudged.unreadable, "absent": misjudged.absent}
     show_answer(console, answer if examples else "no image is misjudged", methods=about, files=files, **numbers)
 
 

@@ -109,20 +109,20 @@ def find_misjudged(
 
 def _find_rows(scored: Scored, shown: int) -> _Rows:
     """The images that are the farthest on the wrong side of the threshold first."""
-    found = _Rows()
+    listed = _Rows()
     for place, column in enumerate(scored.columns()):
         point, title = sensitivity_at_specificity(column), format_title(column.disease)
         if point is None:
-            found.absent.append(f"{title}: no threshold, because the images have no positive or no negative")
+            listed.absent.append(f"{title}: no threshold, because the images have no positive or no negative")
             continue
         rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
         for positive, kind in _KINDS.items():
             order = np.argsort(column.score if positive else -column.score, kind="stable")
             wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
             if not wrong.any():
-                found.absent.append(f"{title}: no image is {_ABSENT[kind]} at its threshold")
-            found.wrong += ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
-    return found
+                listed.absent.append(f"{title}: no image is {_ABSENT[kind]} at its threshold")
+            listed.wrong += ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
+    return listed
 
 
 def _show(given: torch.Tensor) -> np.ndarray:

@@ -85,7 +85,7 @@ def _check_machine(out: Path, data: Path | None) -> Iterator[Finding]:
 
 
 def _check_data(data: Path) -> Finding:
-    """The folders with the label files of a known site, and the names of others."""
+    """The folders with the label files of a known site, by name, and the number of others."""
     from chestfed.data.sites.opening import find_sites
 
     advice = "give the folder that contains the sites'"
@@ -96,8 +96,8 @@ def _check_data(data: Path) -> Finding:
     others = {path.name for path in data.iterdir() if path.is_dir() and path.name[0] != "."} - names
     unknown = f"{plural(len(others), 'folder')} not recognized as a site (`chestfed site new` describes one)"
     if names:
-        found = f"{plural(len(names), 'site')}: {', '.join(sorted(names))}"
-        return Finding("data", "ok", f"{found}; {unknown}" if others else found)
+        sites = f"{plural(len(names), 'site')}: {', '.join(sorted(names))}"
+        return Finding("data", "ok", f"{sites}; {unknown}" if others else sites)
     return Finding("data", "problem", f"no site is there: {advice}{f'; {unknown}' if others else ''}")
 
 

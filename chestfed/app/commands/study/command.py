@@ -210,8 +210,8 @@ def _choose_executor(jobs: int, cluster: Path | None, session: Session) -> Execu
 def _seeds(text: str | None, first: int | None) -> int | list[int] | None:
     """Number of seeds from the first on, or a list, in which `2-6` is five of them."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
-    found = [re.fullmatch("([0-9]+)(?:-([0-9]+))?", part) for part in parts]
-    ends = [(int(match[1]), int(match[2] or match[1])) for match in found if match]
+    matches = [re.fullmatch("([0-9]+)(?:-([0-9]+))?", part) for part in parts]
+    ends = [(int(match[1]), int(match[2] or match[1])) for match in matches if match]
     valid = len(ends) == len(parts) and all(0 <= last - start < _MOST_SEEDS for start, last in ends)
     numbers = [number for start, last in ends for number in range(start, last + 1)] if valid else []
     if not valid or len(set(numbers)) < len(numbers):

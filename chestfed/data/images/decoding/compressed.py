@@ -247,14 +247,14 @@ def _is_interrupted(stream: bytes, end: int, segments: Sequence[tuple[int, int]]
     if not _has_one_scan(stream, places):
         return False
     interval = struct.unpack_from(">H", stream, places[_RESTARTS] + 4)[0] if _RESTARTS in places else 0
-    found = [mark[0][1] for mark in _MARKERS.finditer(stream, places[_SCAN] + 2, end)]
+    markers = [mark[0][1] for mark in _MARKERS.finditer(stream, places[_SCAN] + 2, end)]
     if not interval:
-        return bool(found)
+        return bool(markers)
     frame = next(code for code in places if code in _FRAMES)
     height, width = struct.unpack_from(">HH", stream, places[frame] + 5)
     side = 1 if frame in _LOSSLESS else 8  # of the units that are counted
     units = -(-height // side) * -(-width // side)
-    return found != [0xD0 + number % 8 for number in range(-(-units // interval) - 1)]
+    return markers != [0xD0 + number % 8 for number in range(-(-units // interval) - 1)]
 
 
 def _follow_data(stream: bytes, end: int, segments: Sequence[tuple[int, int]]) -> bytes:

@@ -55,7 +55,7 @@ def decode_once(
 
 
 def _read_scan(stream: bytes, segments: Sequence[tuple[int, int]]) -> _Scan | None:
-    """What the header says; None for several components, restarts, a point transform or an unusual table."""
+    """The header's numbers; None for several components, restarts, a point transform or an unusual table."""
     places = dict(segments)
     if not {_LOSSLESS, _TABLES, _SCAN} <= {*places} or _RESTARTS in places:
         return None
