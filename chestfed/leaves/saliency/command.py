@@ -74,9 +74,7 @@ def saliency(
             misjudged = find_misjudged(
                 scorer, table, split, cache, machine, images, seed, progress, skip_unreadable=skip_unreadable
             )
-        files = write(
-            misjudged.examples, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown
-        )
+        files = write(misjudged, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     _print(console, misjudged, out, files, pictures=shown)
 
 
@@ -93,7 +91,8 @@ def _print(console: Console, misjudged: Misjudged, out: Path, files: Sequence[st
     heads = ("images", "mean", "largest")
     caption = "Rank correlation of a map with that of random weights (Adebayo et al., 2018): 1 alike, 0 unrelated"
     console.print(text_table("Saliency of misclassified images", ("disease", "kind", "map"), heads, rows, caption))
-    for text in misjudged.absent:
+    absent = [f"{format_title(disease)}: {text}" for disease, text in misjudged.absent]
+    for text in absent:
         say(console, text)
     if misjudged.unreadable:
         say(console, f"left out: {plural(misjudged.unreadable, 'unreadable image')}")
@@ -102,7 +101,7 @@ def _print(console: Console, misjudged: Misjudged, out: Path, files: Sequence[st
     say(console, f"written to {out}: {', '.join(files)}")
     about = {name: {"likeness": mean, "verdict": text} for name, (mean, text) in judge(examples).items()}
     answer = "; ".join(f"{name}: {method['verdict']}" for name, method in about.items())
-    numbers = {"images": len(examples), "unreadable": misjudged.unreadable, "absent": misjudged.absent}
+    numbers = {"images": len(examples), "unreadable": misjudged.unreadable, "absent": absent}
     show_answer(console, answer if examples else "no image is misjudged", methods=about, files=files, **numbers)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pandas as pd
@@ -26,6 +26,9 @@ from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.evaluate import read_images, select_rows
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: From here on maps are called alike.
 ALIKE: Final = 0.5
@@ -56,7 +59,7 @@ class Misjudged:
     """Misjudged images of a split, and what has none."""
 
     examples: list[Example]
-    absent: list[str]  #: disease and kind without an image, and why, as sentences' parts
+    absent: list[tuple[str, str]]  #: disease, and a sentence on its kind without an image
     unreadable: int  #: images that were left out
 
 
@@ -65,7 +68,7 @@ class _Rows:
     """Disease, kind and row of each misjudged image, and the kinds without one."""
 
     wrong: list[tuple[str, str, int]] = field(default_factory=list)
-    absent: list[str] = field(default_factory=list)
+    absent: list[tuple[str, str]] = field(default_factory=list)
 
 
 def find_misjudged(
@@ -111,16 +114,17 @@ def _find_rows(scored: Scored, shown: int) -> _Rows:
     """The images that are the farthest on the wrong side of the threshold first."""
     listed = _Rows()
     for place, column in enumerate(scored.columns()):
-        point, title = sensitivity_at_specificity(column), format_title(column.disease)
+        point = sensitivity_at_specificity(column)
         if point is None:
-            listed.absent.append(f"{title}: no threshold, because the images have no positive or no negative")
+            text = "no threshold, because the images have no positive or no negative"
+            listed.absent.append((column.disease, text))
             continue
         rows = np.flatnonzero(~np.isnan(scored.labels[:, place]))
         for positive, kind in _KINDS.items():
             order = np.argsort(column.score if positive else -column.score, kind="stable")
             wrong = (column.positive == positive) & ((column.score < point.threshold) == positive)
             if not wrong.any():
-                listed.absent.append(f"{title}: no image is {_ABSENT[kind]} at its threshold")
+                listed.absent.append((column.disease, f"no image is {_ABSENT[kind]} at its threshold"))
             listed.wrong += ((column.disease, kind, row) for row in rows[order[wrong[order]]][:shown])
     return listed
 
@@ -167,27 +171,29 @@ def judge(examples: Sequence[Example]) -> dict[str, tuple[float | None, str]]:
     return verdicts
 
 
-def write(examples: Sequence[Example], folder: Path, origin: Origin, *, pictures: bool) -> list[str]:
+def write(misjudged: Misjudged, folder: Path, origin: Origin, *, pictures: bool) -> list[str]:
     """Write `saliency.csv`, and with `pictures` a figure per disease; returns the files' names."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "saliency.csv", as_csv(tabulate(examples)))
+    write_text(folder / "saliency.csv", as_csv(tabulate(misjudged.examples)))
     names = ["saliency.csv"]
-    for disease in dict.fromkeys(one.disease for one in examples) if pictures else ():
-        name = f"{disease}.png"
-        _draw([one for one in examples if one.disease == disease], origin, folder / name)
-        names.append(name)
+    diseases = [*(one.disease for one in misjudged.examples), *(disease for disease, _ in misjudged.absent)]
+    for disease in dict.fromkeys(diseases) if pictures else ():
+        names.append(f"{disease}.png")
+        draw_disease(misjudged, disease, origin).savefig(folder / names[-1], dpi=110)
     return names
 
 
-def _draw(examples: Sequence[Example], origin: Origin, file: Path) -> None:
-    """Each image, its maps, and those of random weights beside them."""
+def draw_disease(misjudged: Misjudged, disease: str, origin: Origin) -> Figure:
+    """Each image of a disease, its maps, and those of random weights beside them; below, the kinds without an image."""
     from matplotlib.figure import Figure
 
+    examples = [one for one in misjudged.examples if one.disease == disease]
     columns = 1 + 2 * len(METHODS)
-    figure = Figure(figsize=(2.1 * columns, 2.3 * len(examples) + 0.6), layout="constrained")
-    title = f"{format_title(examples[0].disease)}: misclassified images; in brackets the correlation of two maps"
+    figure = Figure(figsize=(2.1 * columns, 2.3 * len(examples) + 0.9), layout="constrained")
+    title = f"{format_title(disease)}: misclassified images; in brackets the correlation of two maps"
     figure.suptitle(f"{origin.short_mark}{title}")
-    axes = np.atleast_2d(figure.subplots(len(examples), columns))
+    figure.supxlabel("; ".join(text for name, text in misjudged.absent if name == disease), fontsize=10)
+    axes = np.atleast_2d(figure.subplots(len(examples), columns)) if examples else ()
     for row, one in zip(axes, examples, strict=True):
         row[0].imshow(one.image, cmap="gray")
         row[0].set_title(one.kind, fontsize=8)
@@ -203,4 +209,4 @@ def _draw(examples: Sequence[Example], origin: Origin, file: Path) -> None:
                 ax.set_title(title, fontsize=8)
         for ax in row:
             ax.set_axis_off()
-    figure.savefig(file, dpi=110)
+    return figure

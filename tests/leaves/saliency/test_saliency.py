@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from chestfed.core.errors import ConfigError
+from chestfed.core.provenance import Origin
 from chestfed.learning.models import build_model, network_options
 from chestfed.leaves.saliency.maps import compare_maps, find_layer, grad_cam, occlude, randomize
-from chestfed.leaves.saliency.misjudged import Example, _find_rows, judge
+from chestfed.leaves.saliency.misjudged import Example, Misjudged, _find_rows, draw_disease, judge, write
 from chestfed.results.evaluation.labeled import Scored
 from tests.cases import assert_refused
 from tests.command_line import call
@@ -143,9 +144,20 @@ def test_absent_group_is_named_with_its_reason() -> None:
     patients = np.array(["a", "b", "c", "d"])
     rows = _find_rows(Scored(scores, labels, patients, ("edema", "consolidation")), 3)
     assert rows.wrong == []
-    assert [text.split(":")[0] for text in rows.absent] == ["Edema", "Edema", "Consolidation"]
-    assert "false alarm" in rows.absent[1]
-    assert "no negative" in rows.absent[2]
+    assert [disease for disease, _ in rows.absent] == ["edema", "edema", "consolidation"]
+    assert "false alarm" in rows.absent[1][1]
+    assert "no negative" in rows.absent[2][1]
+
+
+def test_figure_names_absent_groups(tmp_path: Path) -> None:
+    maps = dict.fromkeys(("Grad-CAM", "occlusion"), np.eye(8))
+    absent = [("edema", "no image is a false alarm"), ("consolidation", "no threshold")]
+    misjudged, origin = Misjudged([Example("edema", "missed", np.eye(8), maps, maps)], absent, 0), Origin.REAL
+    assert draw_disease(misjudged, "edema", origin).get_supxlabel() == "no image is a false alarm"
+    assert draw_disease(misjudged, "consolidation", origin).get_supxlabel() == "no threshold"
+    names = write(misjudged, tmp_path, origin, pictures=True)
+    assert names == ["saliency.csv", "edema.png", "consolidation.png"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(names)
 
 
 @pytest.mark.parametrize(
