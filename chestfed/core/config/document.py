@@ -138,7 +138,7 @@ class Document:
 
     `given` is plain data in place of a file; then `path` only gives folder and name, and mistakes are at `ARGUMENT`.
     `short_forms` are those of the file's model, `extending` the files that extend this one; `files` are this one and
-    those that it extends.
+    those that it extends; `blank` are the keys behind which nothing is written, not even `null`.
     """
 
     def __init__(
@@ -157,10 +157,11 @@ class Document:
                 shown = f"'key: value' lines{' without a dash (-)' if isinstance(data, list) else ''}"
                 raise ConfigError(f"{path}:1: expected keys and values, found {describe_found(data)}; write {shown}")
             self.data: dict[Any, Any] = data
-            self.files, self.places = [str(path)], parsed.places
+            self.files, self.places, self.blank = [str(path)], parsed.places, parsed.blank
         else:
             self.data = deepcopy(dict(given))
             self.files, self.places = [ARGUMENT], {(key,): ARGUMENT for key in given} | {(): ARGUMENT}
+            self.blank = set()
         self._moved: dict[Location, Location] = {}
         self._extend()
 
@@ -181,6 +182,7 @@ class Document:
             text = f"{place}: no such file, and no pipeline of this name: {name}. {advice}"
             raise ConfigError(text, kind="no such file", place=place, suggestion=close)
         base = Document(base_path, self._short_forms, self._extending)
+        self.blank |= {location for location in base.blank if location not in self.places}
         self.data = self._merge(base.data, self.data)
         self.places = {**base.places, **self.places}
         self.files += base.files
@@ -263,6 +265,7 @@ class Document:
             place: where for place, where in self.places.items() if place[: len(location)] != tuple(location)
         }
         self.places[tuple(location)] = shown
+        self.blank.discard(tuple(location))
 
     def _merge(self, base: dict[object, object], over: dict[object, object]) -> dict[object, object]:
         """Mappings are merged key by key; one that names another part (`name: ...`) replaces the whole."""
@@ -333,11 +336,12 @@ _Loader.add_implicit_resolver(
 
 
 class ParsedYaml:
-    """One YAML text as plain data, and the place of each key's location: `name` and line."""
+    """One YAML text as plain data, the place of each key's location (`name` and line), and the keys without a value."""
 
     def __init__(self, text: str, name: str) -> None:
         self._name = name
         self.places: dict[Location, str] = {}
+        self.blank: set[Location] = set()
         try:
             node = yaml.compose(text, Loader=_Loader)
             self.data = None if node is None else self._build(node, ())
@@ -368,6 +372,8 @@ class ParsedYaml:
         if isinstance(node, yaml.SequenceNode):
             children: list[yaml.Node] = node.value
             return [self._build(child, (*location, index)) for index, child in enumerate(children)]
+        if node.value == "" and node.tag == "tag:yaml.org,2002:null":
+            self.blank.add(location)
         return self._plain(node)
 
     def _plain(self, node: yaml.Node) -> str | int:

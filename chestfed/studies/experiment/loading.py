@@ -18,7 +18,7 @@ from chestfed.core.config.mistakes import describe_found
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
-from chestfed.studies.designs.design import list_keys
+from chestfed.studies.designs.design import DESIGNS, list_keys
 from chestfed.studies.experiment.methods import Method, PipelineFile
 from chestfed.studies.experiment.pipeline import count_clients
 from chestfed.studies.experiment.quick import shorten
@@ -54,6 +54,10 @@ def complete_design(document: Document) -> None:
         text = "unknown key 'design'" if key == "design" else f"{key}: not with {given[0]}; remove one of them"
         kind, place = "unknown key" if key == "design" else "invalid value", document.place((key,))
         raise ConfigError(f"{place}: {text}", kind=kind, key=key, place=place)
+    for key in (name for name in DESIGNS.names if (name,) in document.blank):
+        place = document.place((key,))
+        text = f"{place}: '{key}' has no value; write {{}} for its defaults, or null to leave it out"
+        raise ConfigError(text, kind="invalid value", key=key, place=place)
     for key, spec in list_keys().items():
         options = document.data.pop(key, None)
         if options is None:

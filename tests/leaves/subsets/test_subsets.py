@@ -66,6 +66,23 @@ def test_impossible_sets_are_refused(tmp_path: Path, settings: list[str], kind: 
             list_variants(load_pipeline(file, ["subsets={}"]), file)
 
 
+def test_key_of_a_design_needs_a_value(tmp_path: Path) -> None:
+    file = write_three(tmp_path)
+    text = file.read_text()
+    for key in ("subsets", "held_out"):
+        file.write_text(f"{text}\n{key}:\n")
+        with assert_refused(ConfigError, "invalid value", key=key, place=f"{file}:{len(text.splitlines()) + 2}"):
+            load_pipeline(file)
+        assert load_pipeline(file, [f"{key}=null"]).design is None
+    (derived := tmp_path / "derived.yaml").write_text(f"extends: {file.name}\n")
+    with assert_refused(ConfigError, "invalid value", key="held_out"):
+        load_pipeline(derived)
+    derived.write_text(f"extends: {file.name}\nheld_out: null\n")
+    assert load_pipeline(derived).held_out is None
+    file.write_text(f"{text}\nsubsets: {{}}\n")
+    assert load_pipeline(file).design is not None
+
+
 def test_sets_of_several_methods_are_refused(tmp_path: Path) -> None:
     for settings in (["windows=[1,2]"], ["selected=[codasca,coda_plus]"], ["held_out={sites: all}"]):
         with pytest.raises(ConfigError):
