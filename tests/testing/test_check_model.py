@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from torch import nn
 
 from chestfed.core.errors import ConfigError
-from chestfed.learning.models import ModelOptions, ModelSpec
+from chestfed.learning.models import ModelOptions, ModelSpec, try_network
 from chestfed.testing import ContractError, check_algorithm, check_model
 from tests.cases import assert_refused
 from tests.learning.models.tiny_transformer import TINY
@@ -139,6 +139,19 @@ def test_a_broken_rule_is_named(build: Callable[[int], nn.Module], broken: str) 
     with pytest.raises(ContractError) as caught:
         check_model(spec, size=16)
     assert any(broken in rule for rule in caught.value.broken)
+
+
+def test_forward_without_return_is_named() -> None:
+    class Silent(Base):
+        def forward(self, images: torch.Tensor) -> None:  # type: ignore[override]
+            self.logits(images)
+
+    spec = ModelSpec("silent", "Silent", ModelOptions, lambda options, outputs: Silent(outputs))
+    with assert_refused(ConfigError, "nothing returned", network="silent"):
+        try_network(ModelOptions(name="silent"), 2, 16, spec)
+    with pytest.raises(ContractError) as caught:
+        check_model(spec, size=16)
+    assert [rule for rule in caught.value.broken if "become logits" in rule] == caught.value.broken
 
 
 def test_loose_options_break_the_contract() -> None:

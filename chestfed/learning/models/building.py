@@ -225,12 +225,12 @@ def _check_logits(name: str, given: object, outputs: int) -> None:
     """Refuse anything but finite float logits `[2, outputs]`."""
     expected = f"one tensor of logits [2, {outputs}]"
     if not isinstance(given, Tensor):
-        raise ConfigError(
-            f"network '{name}': returns a {type(given).__name__} for two images, not {expected}. "
-            "Give the place of the logits, as in model.logits: 0, or wrap it in a module that returns them only",
-            kind="other logits",
-            network=name,
-        )
+        text = f"a {type(given).__name__} for two images, not {expected}. "
+        text += "Give the place of the logits, as in model.logits: 0, or wrap it in a module that returns them only"
+        if given is None:
+            text = f"None for two images, not {expected}: does its `forward` end with `return`?"
+        kind = "nothing returned" if given is None else "other logits"
+        raise ConfigError(f"network '{name}': returns {text}", kind=kind, network=name)
     if tuple(given.shape) != (2, outputs) or not given.is_floating_point():
         kind = f"{given.dtype} {list(given.shape)}"
         raise ConfigError(
