@@ -136,21 +136,27 @@ def propose_words(proposal: Proposal, role: str, column: str, evidence: str) -> 
     proposal.take(role, column, f"{evidence}: {shown}{proposal.name_counted(column)}")
     ask_codes(proposal, f"column '{column}' ({role})", role, rows, option("--column", f"{role}={NONE}"))
     if role == "view":
-        leave_out_views(proposal, proposal.frame[column], rows)
+        counted = "images" if column in proposal.elements else "rows"
+        leave_out_views(proposal, proposal.frame[column], rows, proposal.select_counted(column).index, counted)
 
 
-def leave_out_views(proposal: Proposal, cells: pd.Series, rows: Sequence[Code]) -> None:
-    """Note the rows of views that the site does not use, by the codes of these cells; open ones count as used."""
+def leave_out_views(
+    proposal: Proposal, cells: pd.Series, rows: Sequence[Code], counted: pd.Index, counted_as: str
+) -> None:
+    """Note the rows of views that the site does not use, by the codes of these cells; open ones count as used.
+
+    The cells at `counted` are those of one row of the file, or of one image, each.
+    """
     views = proposal.answers.keys.get("views", VIEWS)
     default = str(proposal.table.get("default_view", "unknown"))
     known = {row.value: default if row.meaning == MISSING else row.meaning for row in rows}
     meanings = cells.map(partial(normalize_value, "view"), na_action="ignore").map(known).fillna(default)
     left_out = meanings.ne("") & ~meanings.isin([*views]) if views != "all" else pd.Series(False, cells.index)
     proposal.unused = frozenset(cells.index[left_out])
-    if lost := int((left_out & meanings.eq("unknown")).sum()):
+    if lost := int((left_out & meanings.eq("unknown"))[counted].sum()):
         proposal.first.append(
-            f"{lost:,} of {len(cells):,} rows have no known view and are left out, because they may be lateral (to "
-            "keep them, add unknown to views in the YAML)"
+            f"{lost:,} of {len(counted):,} {counted_as} have no known view and are left out, because they may be "
+            "lateral (to keep them, add unknown to views in the YAML)"
         )
 
 

@@ -141,10 +141,11 @@ def _write_alike(cells: pd.Series) -> str:
 def _explain_none(proposal: Proposal, unfit: list[str]) -> str:
     if not unfit:
         return "no column is called like it"
-    empty = proposal.frame[unfit[0]].isna()
+    empty = proposal.select_counted(unfit[0]).isna()
     if empty.mean() <= 1 - ENOUGH:
         return f"'{unfit[0]}' has several values for one image"
-    return f"'{unfit[0]}' is empty in {empty.sum():,} rows (the first: row {empty.idxmax()}); fill it in on every row"
+    rows = proposal.list_rows(empty.index[empty])
+    return f"'{unfit[0]}' is empty in {empty.sum():,} rows ({rows}); fill it in on every row"
 
 
 def _refuse_dates(proposal: Proposal, name: str) -> None:
@@ -228,7 +229,8 @@ def propose_path_words(proposal: Proposal) -> None:
         rows = add_codes(proposal, "", role, counts, guess_words(role, role, counts))
         ask_codes(proposal, f"'{role}' in the path", role, rows)
         if role == "view":
-            leave_out_views(proposal, cells, rows)
+            counted = cells.index[~proposal.image[cells.index].duplicated()]
+            leave_out_views(proposal, cells, rows, counted, "images")
 
 
 def propose_others(proposal: Proposal) -> None:

@@ -258,7 +258,8 @@ def _join_columns(proposal: Proposal, disease: str, names: list[str]) -> None:
         proposal.table["any_column"] = list(dict.fromkeys([*proposal.table.get("any_column", []), disease]))
         proposal.evidence["any_column"] = "one positive column is enough"
         return
-    cells = proposal.frame[names].apply(lambda column: column.str.strip().str.casefold())
+    counted = proposal.frame.loc[proposal.select_counted(names[0]).index, names]
+    cells = counted.apply(lambda column: column.str.strip().str.casefold())
     differ = int((cells.nunique(axis=1) > 1).sum())
     both = " ".join(option("--label", f"{disease}={name}") for name in names)
     proposal.ask(

@@ -74,6 +74,31 @@ def test_counts_are_of_rows_or_images(hospital: Path) -> None:
     assert "19 pa (images)" in evidence["view"]
 
 
+def test_unknown_views_are_rows_of_a_table(hospital: Path) -> None:
+    table = hospital / "table.csv"
+    header, *rows = table.read_text(encoding="utf-8").split("\n")
+    cells = [f"{row},{'' if f'ACC{CONTRADICTORY:03}' in row else 'PA'}" for row in rows]  # both rows have two images
+    table.write_text("\n".join([f"{header},View", *cells]), encoding="utf-8")
+    assert any(text.startswith("2 of 20 rows have no known view") for text in draft(hospital, UNMATCHED).first)
+
+
+def test_unknown_views_are_images_of_headers(hospital: Path) -> None:
+    for image in range(2):
+        elements = {"PatientID": f"0{100 + CONTRADICTORY}", "AccessionNumber": f"ACC{CONTRADICTORY:03}"}
+        made = dicom(picture(50 + image), **elements, SOPInstanceUID=f"1.3.{image}")
+        save_dicom(made, hospital / f"dicom/{CONTRADICTORY}_{image}.dcm")
+    assert any(text.startswith("2 of 19 images have no known view") for text in draft(hospital, UNMATCHED).first)
+
+
+def test_differing_columns_are_counted_by_rows(hospital: Path) -> None:
+    table = hospital / "table.csv"
+    header, *rows = table.read_text(encoding="utf-8").split("\n")
+    cells = [f"{row},{1 if f'ACC{CONTRADICTORY:03}' in row else row[-1]}" for row in rows]
+    table.write_text("\n".join([f"{header},Pulmonary edema", *cells]), encoding="utf-8")
+    asked = [question.text for question in draft(hospital, UNMATCHED).questions]
+    assert any("differ in 1 of 20 rows" in text for text in asked)
+
+
 def test_lost_zeros_are_named(hospital: Path) -> None:
     (text,) = (text for text in draft(hospital).first if "'IPP'" in text)
     assert "(row 5)" in text
