@@ -10,6 +10,7 @@ import subprocess
 import sysconfig
 import tempfile
 import threading
+import warnings
 from functools import cache
 from io import TextIOWrapper
 from pathlib import Path
@@ -68,8 +69,16 @@ def show_answer(console: Console, text: str, **result: Any) -> None:
 
 
 def show_warning(console: Console, text: str) -> None:
-    """Print a warning; with --quiet to standard error, where it is no part of the answer."""
-    say(open_console(stderr=True) if output().mode == "quiet" else console, text, "yellow")
+    """Print a warning; with --quiet to standard error, where it is no part of the answer.
+
+    For a console that is quiet because Python asked for it, the warning is one of Python's: `ChestfedWarning`.
+    """
+    from chestfed.core.errors import ChestfedWarning  # which imports this file
+
+    if console.quiet and output().mode == "text":
+        warnings.warn(text, ChestfedWarning, stacklevel=2)
+    else:
+        say(open_console(stderr=True) if output().mode == "quiet" else console, text, "yellow")
 
 
 @cache

@@ -14,6 +14,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from chestfed.core.console import command, name_program, open_console, say, show_answer, show_warning, text_table
+from chestfed.core.errors import ChestfedWarning
 from chestfed.core.output import Mode, begin_output
 
 
@@ -50,6 +51,12 @@ def test_quiet_command_prints_warnings(capsys: pytest.CaptureFixture[str]) -> No
         begin_output()
     assert out == "not recorded\n0.8\n0.8\n"
     assert err == "not recorded\n"
+
+
+def test_quiet_python_warns(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(ChestfedWarning, match="not recorded"):
+        show_warning(open_console(quiet=True), "not recorded")
+    assert capsys.readouterr() == ("", "")
 
 
 def test_command_quotes_for_the_shell() -> None:

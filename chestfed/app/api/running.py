@@ -74,6 +74,8 @@ def run(
     jobs, data, overrides, strict
         Studies, or K of one, that run at a time in processes of their own; folder that contains the sites' folders; any
         keys, as `["federated.window=8"]`; refuse K of other versions.
+    quiet
+        Print nothing; warnings are Python's, as `ChestfedWarning`.
 
     Returns
     -------
