@@ -21,6 +21,7 @@ from chestfed.learning.objectives.declaration import Population, count_shared, s
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.rules import build_layout, build_objective, ratio_of_duals
+from chestfed.studies.training.data.features import check_features
 from chestfed.studies.training.pretrain import new_network
 
 #: Seconds that a kind of step is timed for.
@@ -58,6 +59,7 @@ class Timings:
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     """Run a few training steps on images without content, after one that is not counted."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
+    check_features(pipeline)
     network = new_network(pipeline, machine)
     weights = network.parameters()
     whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model

@@ -13,7 +13,9 @@ import pytest
 from chestfed.core.errors import ConfigError
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.experiment.loading import load_pipeline
+from chestfed.studies.training.costs import time_steps
 from chestfed.studies.training.data.experiment import load_images
+from tests.cases import assert_refused
 from tests.command_line import call
 from tests.studies.training.tiny_studies import SMALL, read_rows, write_three
 
@@ -105,7 +107,13 @@ def test_what_does_not_go_with_features(folder: Path, monkeypatch: pytest.Monkey
     small = [HEAD, "preprocess.size=32", "samples.size=tiny"]
     pipeline = load_pipeline(folder / "three.yaml", small).resolve()
     rows = read_rows(pipeline, folder / "three.yaml", folder / str(pipeline.data_root))
-    with pytest.raises(ConfigError) as caught:
+    decoded: list[object] = []
+    monkeypatch.setattr(
+        "chestfed.studies.training.data.experiment.fill_caches", lambda *given, **_: decoded.append(given)
+    )
+    with assert_refused(ConfigError, "other preprocessing", keys=["size"]):
         load_images([rows], folder / "cache")
-    assert (caught.value.kind, caught.value.fields) == ("other preprocessing", {"keys": ["size"]})
+    assert not decoded
+    with assert_refused(ConfigError, "other preprocessing", keys=["size"]):
+        time_steps(pipeline, rows.machine)
     assert json.loads(json.dumps(rows.pipeline.model.model_dump()))["network"] == "network.safetensors"

@@ -30,7 +30,7 @@ from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.quick import IMAGES as QUICK_IMAGES
 from chestfed.studies.training.data.clients import ClientData, NoImages, TestSet, make_test_set, pool_tests
-from chestfed.studies.training.data.features import open_features
+from chestfed.studies.training.data.features import check_features, open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
 from chestfed.studies.training.data.prevalence import thin_positives
 from chestfed.studies.training.data.sites import (
@@ -320,11 +320,13 @@ def load_images(
         All missing or unreadable images, unless `skip_unreadable`; then they are counted and left out.
     ConfigError
         If two sites share images or patients, unless these are to be left out; if none of the images that a client
-        trains on, or that are scored, can be read.
+        trains on, or that are scored, can be read; as `check_features`, before any is decoded.
     ChestfedError
         If there are real patients and their key file can't be used.
     """
     first = experiments[0]
+    for experiment in experiments:
+        check_features(experiment.pipeline)
     key = key or key_for(public=all(site.table.phantoms for study in experiments for site in study.sites))
     reporters = current()
     united = _unite(experiments)
