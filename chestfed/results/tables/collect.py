@@ -122,11 +122,12 @@ def collect(
     untested: set[str] = set()
     finished = all(set(run.ks) >= set(run.settings.ks) for run in runs)
     at_hospitals = ks is None and first.hospitals and finished
+    chosen = (first.configuration.get("alternatives") or {}).get("hospitals")  # None: all
     for view, part in _list_views(runs, models) if at_hospitals else ():
         for hospital in first.hospitals["hospitals"]:
             present = [model for model in part if all(_has_result(hospital, model, run) for run in model.runs)]
             if view == "alternatives" and len(present) < 2:
-                untested.add(hospital["name"])
+                untested |= {hospital["name"]} & set(chosen or [hospital["name"]])
                 continue
             estimates += (row for model in present for row in _list_at_hospital(view, hospital, model, how))
             if differences is None and of_k:

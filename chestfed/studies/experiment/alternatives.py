@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from chestfed.core.config import AddedLater, StrictModel
+from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.joining.gate import CAUTION
 from chestfed.studies.experiment.stage_2 import Federated, complete_entry
 
@@ -79,6 +81,9 @@ class Alternatives(StrictModel):
         "study: as many steps as stage 1 of the study takes at the target, whatever the number of images, so that the "
         "model has as many local steps as the hospital has in the federation after the target's stage 1",
     )
+    hospitals: Annotated[list[str] | None, AddedLater()] = Field(
+        None, min_length=1, description="the sites that have alternatives, by name; null: all"
+    )
     fine_tuned: FineTuning | None = Field(
         FineTuning(), description="the common model trained on at the hospital; needs validation_fraction at its site"
     )
@@ -97,6 +102,16 @@ class Alternatives(StrictModel):
     def needs_validation(self) -> bool:
         """Whether something is chosen on validation patients."""
         return self.fine_tuned is not None or self.gate is not None
+
+    def includes(self, name: str) -> bool:
+        """Whether a hospital has alternatives."""
+        return self.hospitals is None or name in self.hospitals
+
+    def refuse_unknown(self, sites: Sequence[str]) -> None:
+        """Raise `ConfigError` if a hospital is none of these sites."""
+        if unknown := [name for name in self.hospitals or () if name not in sites]:
+            text = f"alternatives.hospitals: no site is called {', '.join(unknown)}; sites: {', '.join(sites)}"
+            raise ConfigError(text, kind="unknown site", key="alternatives.hospitals")
 
     def limit_pretraining(self, pretrain: Pretrain, rows: int, target_rows: int) -> Pretrain:
         """Stage 1 of a hospital's own data: it has `rows` training rows, and the study's target `target_rows`."""

@@ -35,12 +35,8 @@ def load_pipeline(
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
     See `chestfed.core.config.load_config` for the errors.
     """
-    return check_pipeline(pipeline_document(source, overrides, added, methods))
-
-
-def check_pipeline(document: Document) -> PipelineFile:
-    """The merged data of a pipeline as its model; raises as `load_pipeline`."""
-    shorten(document)
+    document = pipeline_document(source, overrides, added, methods)
+    shorten(document, [load_site_config(site).site for site in added])
     complete_methods(document)
     complete_design(document)
     return check_document(document, PipelineFile)

@@ -5,7 +5,7 @@ It is made of the plain data of a pipeline before they are checked. What the com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -38,10 +38,10 @@ _LR: Final = 1.0e-2
 _NEVER: Final = 1_000_000
 
 
-def shorten(document: Document) -> None:
+def shorten(document: Document, added: Sequence[str] = ()) -> None:
     """Let a pipeline with `quick: true` have small images, a small network, one seed and split, few steps, and the
-    ends of K, windows and counts; no alternatives, no published figures. Values that cannot be read are left to the
-    check.
+    ends of K, windows and counts; no alternatives but own data of the sites named in `added`, no published figures.
+    Values that cannot be read are left to the check.
     """
     data = document.data
     if data.get("quick") is not True:
@@ -49,7 +49,8 @@ def shorten(document: Document) -> None:
     given = _Given(document)
     if isinstance(title := data.get("title"), str) and not title.endswith(TITLE):
         data["title"] = title + TITLE
-    given.put({"seeds": 1, "splits": 1, "alternatives": None, "published": None})
+    alternatives = _shorten_alternatives(data.get("alternatives"), added)
+    given.put({"seeds": 1, "splits": 1, "alternatives": alternatives, "published": None})
     given.change(data, "k", _ends)
     if data.get("k") is None and data.get("sites") and not data.get("held_out"):
         total = sum(entry.get("clients", 1) for entry in data["sites"] if isinstance(entry, dict))
@@ -86,6 +87,13 @@ class _Given:
         """Change the value of a key that is there."""
         if key in target and not self.is_set(*parents, key):
             target[key] = change(target[key])
+
+
+def _shorten_alternatives(alternatives: Any, added: Sequence[str]) -> dict[str, Any] | None:
+    """Own data of the sites that the command line adds, if the pipeline has own data; else None."""
+    if not added or not isinstance(alternatives, dict) or not alternatives.get("own_data", True):
+        return None
+    return {**alternatives, "hospitals": [*added], "fine_tuned": None, "centralized": None, "gate": None}
 
 
 def _shorten_network(given: _Given) -> None:

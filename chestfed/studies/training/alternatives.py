@@ -170,11 +170,11 @@ class AlternativeRuns:
 
     def _hospitals(self) -> Iterator[Hospital]:
         """The hospitals of the largest K that are one client and have both classes in training and test images."""
-        experiment = self.experiment
+        experiment, choices = self.experiment, self.pipeline.alternatives
         clients = {client.name: client for client in experiment.clients[: self.pipeline.k[-1]]}
         for name, test in experiment.hospitals.items():
-            if name not in clients:
-                continue  # cut into several clients, or a negative control
+            if name not in clients or not (choices is None or choices.includes(name)):
+                continue  # cut into several clients, a negative control, or left out
             trained = ((clients[name].labels == 1).any(axis=0) & (clients[name].labels == 0).any(axis=0)).any()
             if trained and any(value is not None for value in test.aucs(_blank_outputs(test)).values()):
                 yield Hospital(clients[name], test, experiment.validation.get(name))

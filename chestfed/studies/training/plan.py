@@ -151,6 +151,7 @@ class StudyPlan:
             return ()
         clients = self.clients[: pipeline.k[-1]]
         able = [client for client in clients if any(map(min, zip(client.positives, client.negatives, strict=True)))]
+        able = [client for client in able if choices.includes(client.name)]
         alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
         parts = []
         if choices.own_data and alone:

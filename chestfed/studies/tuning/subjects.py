@@ -92,7 +92,7 @@ def list_subjects(pipeline: PipelineFile, sites: Sequence[StudySite], *, every_k
     alternatives = pipeline.alternatives
     if alternatives is None:
         return subjects
-    for site in _list_alone(sites, ks) if alternatives.own_data else ():
+    for site in filter(alternatives.includes, _list_alone(sites, ks) if alternatives.own_data else ()):
         subjects.append(Subject(f"{name}:{OWN_DATA}:{site}", name, 1, OWN_DATA, site))
     if alternatives.centralized is not None:
         subjects.append(Subject(f"{name}:{CENTRALIZED}", name, ks[-1], CENTRALIZED))

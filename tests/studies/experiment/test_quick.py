@@ -9,9 +9,10 @@ import torch
 import yaml
 
 from chestfed.app.commands.options import known_pipelines
-from chestfed.core.bundled import pipeline_file
+from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.config import Document
+from chestfed.studies.experiment.alternatives import Alternatives
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.quick import IMAGES, shorten
@@ -54,6 +55,17 @@ def test_what_the_command_line_sets_stays() -> None:
     assert (pipeline.preprocess.size, pipeline.federated.stage_steps, pipeline.k) == (96, 200, [1, 2, 3])
     assert len(file.draws) == 2
     assert pipeline.pretrain.epochs == 20
+
+
+def test_own_data_of_an_added_site_is_trained() -> None:
+    def read(*overrides: str) -> Alternatives | None:
+        return load_pipeline(SAMPLES, ["quick=true", *overrides], [site_file(Path("vindr"))]).alternatives
+
+    alternatives = read()
+    assert alternatives is not None
+    assert (alternatives.own_data, alternatives.hospitals) == (True, ["vindr"])
+    assert read("alternatives=null") is None
+    assert load_pipeline(SAMPLES, ["quick=true"]).alternatives is None
 
 
 def test_search_is_cut_as_the_settings_are() -> None:

@@ -20,8 +20,9 @@ from chestfed.core.manifest import Part
 from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.joining import gate
 from chestfed.results.tables.clients.gate import ALTERNATIVE_TITLES
+from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.run_folder import RunFolder
-from chestfed.results.tables.views import TITLES
+from chestfed.results.tables.views import TITLES, describe_hospitals
 from chestfed.studies import jobs
 from chestfed.studies.experiment.alternatives import FineTuning, Gate, centralized_settings
 from chestfed.studies.experiment.loading import load_pipeline
@@ -32,6 +33,7 @@ from chestfed.studies.training.assemble import form_federation
 from chestfed.studies.training.data.experiment import Experiment, load_images
 from chestfed.studies.training.pretrain import Pretrained
 from tests.cases import assert_refused
+from tests.command_line import Called
 from tests.studies.training.test_hospitals import PIPELINE
 from tests.studies.training.tiny_studies import SMALL, Forks, read_rows, run, study
 
@@ -273,3 +275,16 @@ def test_the_dry_run_counts_them(home: Path) -> None:
     assert all(
         part in called.out for part in ("own data alone, 1 model", "fine-tuned, 2 models", "centralized, 1 model")
     )
+
+
+def test_named_hospitals_alone_have_alternatives(home: Path) -> None:
+    def call(name: str) -> Called:
+        own = f"alternatives={{hospitals: [{name}], fine_tuned: null, centralized: null}}"
+        return run(home, study("--out", "named", "--no-tracking", settings=[*SMALL, "k=[2]", own]))
+
+    assert "no site is called chestxray" in " ".join(call("chestxray").err.split())
+    assert call("chestxray8").code == 0
+    (folder,) = (home / "named").glob("synthetic-source_addition_samples-*")
+    study_ = chestfed.Study.load(folder)
+    assert set(study_.alternatives()["hospital"]) == {"chestxray8"}
+    assert "Without held-out patients" not in describe_hospitals(load_results(RunFolder(folder)), "alternatives")

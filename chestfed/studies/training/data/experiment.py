@@ -150,6 +150,8 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
         )
     joins = list_joins(pipeline, {site.name: len(site.clients) for site in sites})
     is_tuned = pipeline.alternatives is not None and pipeline.alternatives.needs_validation
+    if pipeline.alternatives is not None:
+        pipeline.alternatives.refuse_unknown([site.name for site in sites])
     study: list[StudySite] = []
     for place, site in enumerate(sites):
         site = _change_rows(site, pipeline, pipeline.training_seed, site.clients[0] if place == 0 else "")
