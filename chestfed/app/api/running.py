@@ -210,9 +210,9 @@ def tune(
     pipeline: PipelineSource = _DEFAULT,
     *,
     methods: Sequence[Part] | None = None,
-    trials: int = 20,
-    seeds: int = 3,
-    confirm: int = 3,
+    trials: int | None = None,
+    seeds: int | None = None,
+    confirm: int | None = None,
     every_k: bool = False,
     device: str | None = None,
     data: str | Path | None = None,
@@ -232,9 +232,10 @@ def tune(
     pipeline, methods
         As for `chestfed.run`; without `methods` all that the pipeline selects.
     trials, seeds
-        Settings that are tried per key that is searched; training seeds of each trial, and of the test.
+        Settings that are tried per key that is searched; training seeds of each trial, and of the test. Default: 20
+        and 3; of a pipeline with `quick: true` 4 and 1.
     confirm
-        Further training seeds of the three best settings; 0: none.
+        Further training seeds of the three best settings. Default: 3; of a pipeline with `quick: true` 0.
     every_k
         Whether each K of the pipeline gets settings of its own, and what else its `alternatives` train.
 
@@ -253,8 +254,9 @@ def tune(
 
     declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
     settings = listed(overrides, "overrides", str)
-    counts = {"trials": arguments.check_positive(trials, "trials"), "seeds": arguments.check_positive(seeds, "seeds")}
-    counts["confirm"] = confirm and arguments.check_positive(confirm, "confirm")
+    given = {"trials": trials, "seeds": seeds, "confirm": confirm or None}
+    counts = {name: arguments.check_positive(count, name) for name, count in given.items() if count is not None}
+    counts |= {"confirm": 0} if confirm == 0 else {}
     source = arguments.locate_pipeline(pipeline, declared)
     if methods is not None:
         settings += arguments.select_methods(source, listed(methods, "methods"), declared)

@@ -199,6 +199,14 @@ class Document:
         """Whether the command line gives the key."""
         return _is_option(self.place(location))
 
+    def find_age(self, key: str) -> int:
+        """0 for a key of the command line, 1 for one of the file, 2 for one of the file that it extends, and so on."""
+        if (key,) not in self.places:
+            return len(self.files) + 1
+        place = self.place((key,))
+        file = place if place in self.files else place.rpartition(":")[0]
+        return self.files.index(file) + 1 if file in self.files else 0
+
     def move(self, source: Location, target: Location) -> None:
         """Note that a value was written elsewhere: mistakes in it are reported there."""
         self._moved[target] = source

@@ -146,7 +146,7 @@ def _select_methods(document: Document) -> dict[str, int]:
     Only the command line adds entries. Empty where the names cannot be read, which the check refuses.
     """
     methods = document.data.setdefault("methods", [{"algorithm": "codasca"}])
-    age = {key: _age(document, key) for key in ("methods", "selected")}
+    age = {key: document.find_age(key) for key in ("methods", "selected")}
     if age["methods"] < age["selected"]:
         document.data.pop("selected", None)  # it selects from the list that was replaced
     selected = document.data.get("selected")
@@ -178,15 +178,6 @@ def _refuse_unknown(new: Sequence[str], known: Iterable[str], place: str) -> Non
                 )
                 error.fields["suggestion"] = near[0] if near else ""
             raise ConfigError(f"{place}: {text}", kind=error.kind, **error.fields) from error
-
-
-def _age(document: Document, key: str) -> int:
-    """0 for a key of the command line, 1 for one of the file, 2 for one of the file that it extends, and so on."""
-    if (key,) not in document.places:
-        return len(document.files) + 1
-    place = document.place((key,))
-    file = place if place in document.files else place.rpartition(":")[0]
-    return document.files.index(file) + 1 if file in document.files else 0
 
 
 def _list_names(methods: Any) -> dict[str, int]:

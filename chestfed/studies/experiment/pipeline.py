@@ -257,7 +257,8 @@ class Conditions(StrictModel):
     quick: Annotated[bool, AddedLater()] = Field(
         False,
         description="a study of minutes, as `--quick`: small images and network (frozen features stay), at most 400 "
-        "training images a client, few steps, the ends of k and windows, one seed; it says so wherever it is shown",
+        "training images a client, few steps, the ends of k and windows, one seed unless the file gives `seeds` too; "
+        "it says so wherever it is shown",
     )
 
     @field_validator("diseases")

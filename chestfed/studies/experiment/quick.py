@@ -39,7 +39,8 @@ _NEVER: Final = 1_000_000
 
 
 def shorten(document: Document, added: Sequence[str] = ()) -> None:
-    """Let a pipeline with `quick: true` have small images, a small network, one seed and split, few steps, and the
+    """Let a pipeline with `quick: true` have small images, a small network, one seed (unless `seeds` stands
+    beside `quick`) and split, few steps, and the
     ends of K, windows and counts; no alternatives but own data of the sites named in `added`, no published figures.
     Values that cannot be read are left to the check.
     """
@@ -50,7 +51,9 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
     if isinstance(title := data.get("title"), str) and not title.endswith(TITLE):
         data["title"] = title + TITLE
     alternatives = _shorten_alternatives(data.get("alternatives"), added)
-    given.put({"seeds": 1, "splits": 1, "alternatives": alternatives, "published": None})
+    given.put({"splits": 1, "alternatives": alternatives, "published": None})
+    if document.find_age("seeds") > document.find_age("quick"):  # beside `quick: true`, or above it, they stay
+        given.put({"seeds": 1})
     given.change(data, "k", _ends)
     if data.get("k") is None and data.get("sites") and not data.get("held_out"):
         total = sum(entry.get("clients", 1) for entry in data["sites"] if isinstance(entry, dict))

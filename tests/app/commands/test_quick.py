@@ -61,9 +61,12 @@ def test_quick_search_is_marked(tmp_path: Path) -> None:
     tuned = yaml.safe_load(file.read_text())
     assert (tuned["quick"], tuned["seeds"], tuned["title"].count("quick")) == (True, 2, 0)
     assert len(list((tmp_path / "runs").glob("tuned-*"))) == 2
-    assert f"{file.relative_to(tmp_path)} --seeds 2 --out runs" in " ".join(called.out.split())
+    assert f"{file.relative_to(tmp_path)} --out runs" in " ".join(called.out.split())
     pipeline = load_pipeline(file)
+    assert pipeline.seeds == 2
     assert pipeline.title.endswith(", tuned (quick)")
     assert [method.window for method in pipeline.methods] == [entry["window"] for entry in tuned["methods"]]
-    plan = call("tune", "digits_ih", "--quick", "--methods", "codasca", "--dry-run", folder=tmp_path)
-    assert "4 trials together, 1 seeds per trial, 0 further" in " ".join(plan.out.split())
+    (tmp_path / "quick.yaml").write_text("extends: digits_ih\nquick: true\n")
+    for words in (("digits_ih", "--quick"), ("quick.yaml",)):
+        plan = call("tune", *words, "--methods", "codasca", "--dry-run", folder=tmp_path)
+        assert "4 trials together, 1 seeds per trial, 0 further" in " ".join(plan.out.split())

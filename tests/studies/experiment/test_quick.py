@@ -57,6 +57,15 @@ def test_what_the_command_line_sets_stays() -> None:
     assert pipeline.pretrain.epochs == 20
 
 
+def test_seeds_beside_quick_stay(tmp_path: Path) -> None:
+    (tmp_path / "seeds.yaml").write_text("extends: source_addition_samples\nseeds: 3\n")
+    (tmp_path / "quick.yaml").write_text("extends: source_addition_samples\nquick: true\nseeds: 3\n")
+    (tmp_path / "above.yaml").write_text("extends: quick.yaml\nseeds: 2\n")
+    (tmp_path / "below.yaml").write_text("extends: seeds.yaml\nquick: true\n")
+    assert [load_pipeline(tmp_path / f"{name}.yaml").seeds for name in ("quick", "above", "below")] == [3, 2, 1]
+    assert load_pipeline(tmp_path / "quick.yaml", ["quick=true"]).seeds == 1
+
+
 def test_own_data_of_an_added_site_is_trained() -> None:
     def read(*overrides: str) -> Alternatives | None:
         return load_pipeline(SAMPLES, ["quick=true", *overrides], [site_file(Path("vindr"))]).alternatives

@@ -12,11 +12,11 @@ from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console
 
 #: Option -> its default, and that of a quick search.
-_COUNTS: Final = {"trials": (20, 4), "seeds": (3, 1), "confirm": (3, 0)}
+COUNTS: Final = {"trials": (20, 4), "seeds": (3, 1), "confirm": (3, 0)}
 
 
 def _default(name: str) -> str:
-    return "Default: {}; with --quick {}.".format(*_COUNTS[name])
+    return "Default: {}; with --quick {}.".format(*COUNTS[name])
 
 
 Trials = Annotated[
@@ -93,9 +93,7 @@ def tune(
 
     named = {"selected": options.select_methods(methods), "k": None if k in (None, "all") else f"[{k}]"}
     overrides = options.join_overrides(set_, {**named, "quick": "true" if quick else None})
-    given = {"trials": trials, "seeds": seeds, "confirm": confirm}
-    defaults = {name: counts[quick or "quick=true" in overrides] for name, counts in _COUNTS.items()}
-    counts = {name: defaults[name] if count is None else count for name, count in given.items()}
+    counts = {"trials": trials, "seeds": seeds, "confirm": confirm}
     tuning = prepare(pipeline_file(pipeline), overrides, data, **counts, every_k=k is not None)
     session = Session(open_console(), out, cache, tracking, tracking_uri, skip_unreadable)
     if dry_run:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
+from chestfed.app.commands.tune.command import COUNTS
 from chestfed.app.studies import Session
 from chestfed.core.config import Document
 from chestfed.core.console import command, say, show_warning, text_table
@@ -57,12 +58,14 @@ def prepare(
     overrides: Sequence[str],
     data: Path | None,
     *,
-    trials: int,
-    seeds: int,
-    confirm: int = 0,
+    trials: int | None = None,
+    seeds: int | None = None,
+    confirm: int | None = None,
     every_k: bool = False,
 ) -> Tuning:
-    """Read the pipeline and check that all trials can run."""
+    """Read the pipeline and check that all trials can run; what is None has its default, that of a quick search if
+    the pipeline is quick.
+    """
     refuse_several("chestfed tune")
     loaded, file = load_pipeline(source, overrides), source.path if isinstance(source, Document) else source
     if loaded.held_out is not None:
@@ -71,7 +74,9 @@ def prepare(
     pipeline = with_validation(_list_windows(loaded), _VALIDATION, everywhere=every_k)
     collect_ranges(pipeline)
     list_subjects(pipeline, (), every_k=every_k)
-    return Tuning(studies, source, pipeline, overrides, data, trials, seeds, confirm, every_k)
+    given = {"trials": trials, "seeds": seeds, "confirm": confirm}
+    counts = {name: COUNTS[name][loaded.quick] if count is None else count for name, count in given.items()}
+    return Tuning(studies, source, pipeline, overrides, data, **counts, every_k=every_k)
 
 
 def _list_windows(pipeline: PipelineFile) -> PipelineFile:
@@ -165,10 +170,8 @@ def run(session: Session, tuning: Tuning) -> tuple[Path, Finished | None]:
     tuned = write_tuned(*about, every_k=tuning.every_k)
     say(console, f"all trials: {search.folder}/trials.csv and trials.json")
     say(console, f"selected settings: {tuned}; the test set is used now, only for these")
-    given = [f"seeds={tuning.seeds}"] if pipeline.quick else []  # a quick study has one, whatever its file says
-    finished = session.run(check(load_pipeline(tuned, given), tuned, tuning.data), started)
-    words = ("--seeds", tuning.seeds) if given else ()
-    say(console, f"to run them again: {command('study', tuned, *words, '--out', out)}")
+    finished = session.run(check(load_pipeline(tuned), tuned, tuning.data), started)
+    say(console, f"to run them again: {command('study', tuned, '--out', out)}")
     return tuned, finished
 
 
