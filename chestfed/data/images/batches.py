@@ -309,8 +309,9 @@ class TrainBatches:
         for rows in np.array_split(self._rows, -(-len(self._rows) // self._batch_size)):
             numbers = torch.from_numpy(rows)
             shared = rows[self._share(len(rows))]
-            images = normalize(torch.from_numpy(self._images.read(shared)).to(self._device))
-            yield Batch(images, self._labels[numbers].to(self._device), numbers)
+            pixels = self._images.read(shared if len(shared) else rows[:1])  # of no image the shape is not known
+            images = normalize(torch.from_numpy(pixels).to(self._device))
+            yield Batch(images[: len(shared)], self._labels[numbers].to(self._device), numbers)
 
     def _prepare_ahead(self, count: int) -> None:
         """Have so many batches prepared from `position` on."""

@@ -168,7 +168,8 @@ class NetworkClient:
         self._loss_sum.zero_()
         self._gradient_sum.zero_()
         self._steps, self._start = 0, None
-        yield
+        with self._parts.synchronize(self._network.module):
+            yield
         self._last = None
         if self._keeps_previous:
             self.memory = self._network.parameters()[None]  # bound to the vector that the local steps have moved
@@ -436,10 +437,11 @@ class NetworkClient:
 
     def _run_parts(self, images: Tensor, labels: Tensor, *part: int) -> list[Tensor]:
         """Logits of each of the own parts of a batch with these labels; each draws random numbers of its own."""
-        outputs = []
-        for number, piece in zip(self._parts.own, images.split(self._parts.lengths(len(labels))), strict=True):
-            with self._randomness(*part, *([number] if self._parts.count > 1 else [])):
-                outputs.append(self._logits(piece) if len(piece) else self._network.grad.new_zeros(labels[:0].shape))
+        outputs, parts = [], self._parts
+        for number, piece in zip(parts.own, images.split(parts.lengths(len(labels))), strict=True):
+            passes = len(piece) or parts.synchronized
+            with self._randomness(*part, *([number] if parts.count > 1 else [])):
+                outputs.append(self._logits(piece) if passes else self._network.grad.new_zeros(labels[:0].shape))
         return outputs
 
     def _differentiate_parts(
@@ -459,7 +461,7 @@ class NetworkClient:
         slopes = mine.split(self._parts.lengths(len(labels)))
         gradient = self._parts.add(
             self._network.differentiate(output, extra, slope=slope)[0]
-            if len(slope)
+            if len(slope) or self._parts.synchronized
             else self._gradient_sum.new_zeros(size)
             for output, slope in zip(outputs, slopes, strict=True)
         )

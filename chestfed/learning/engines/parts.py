@@ -7,17 +7,24 @@ parts they are others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 class Parts:
     """The parts of every batch, `count` of them, of which this process computes its `own`: all."""
 
+    synchronized = False  #: whether the network sees the whole batch: a part without images goes through it too
+
     def __init__(self, count: int = 1) -> None:
         self.count, self.own = count, range(count)
+
+    def synchronize(self, module: nn.Module) -> AbstractContextManager[None]:
+        """A block in which the layers of a network see the whole batch, if the parts are `synchronized`."""
+        return nullcontext()
 
     def lengths(self, images: int) -> list[int]:
         """Images of each of the own parts of a batch of so many."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chestfed.learning.models.absent import fetch_weights, find_absent_weights, without_absent_weights
-from chestfed.learning.models.batch_norm import find_norms, renew_statistics, restore_statistics
+from chestfed.learning.models.batch_norm import find_norms, find_own_norms, renew_statistics, restore_statistics
 from chestfed.learning.models.building import (
     MODELS,
     build_model,
@@ -39,6 +39,7 @@ __all__ = [
     "find_classifier",
     "find_groups",
     "find_norms",
+    "find_own_norms",
     "get_factory",
     "load_frozen",
     "load_trained",

@@ -17,6 +17,16 @@ def find_norms(module: nn.Module) -> list[_BatchNorm]:
     return [part for part in module.modules() if isinstance(part, _BatchNorm) and part.track_running_stats]
 
 
+def find_own_norms(module: nn.Module) -> list[str]:
+    """Names and types of layers with running statistics, or derived from batch normalization, that are not torch's."""
+    return [
+        f"{name} ({type(part).__name__})"
+        for name, part in module.named_modules()
+        if isinstance(part, _BatchNorm) or any(buffer.is_floating_point() for buffer in part.buffers(recurse=False))
+        if getattr(type(part), "forward", None) is not _BatchNorm.forward
+    ]
+
+
 @contextmanager
 def renew_statistics(module: nn.Module) -> Iterator[None]:
     """The running statistics become the plain mean over the batches that are passed within."""

@@ -204,7 +204,7 @@ class PipelineFile(Conditions):
         if method not in compared:
             self.check_method(method)
             compared = [method]
-        averaged = self.runtime.batch_parts == 1 and all(candidate.averages_statistics for candidate in compared)
+        averaged = self.runtime.passes == 1 and all(candidate.averages_statistics for candidate in compared)
         model = (method.model or self.model).resolve_norm(averaged=averaged)
         written = {key: getattr(method, key) for key in Federated.model_fields if key in method.model_fields_set}
         common = {key: getattr(self, key) for key in Conditions.model_fields}

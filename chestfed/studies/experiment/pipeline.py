@@ -161,7 +161,13 @@ class Runtime(StrictModel):
         le=1024,
         description="parts of a batch through which the network goes one by one, in stage 1 and at the clients; "
         "processes of torchrun share them, if there are more than clients. Their number changes the last bits, that of "
-        "the processes none. For networks without batch normalization (norm: group) and objectives of logits alone",
+        "the processes none. For objectives of logits alone; with batch normalization see sync_batch_norm",
+    )
+    sync_batch_norm: Annotated[bool, AddedLater()] = Field(
+        False,
+        description="with batch_parts: batch normalization over the whole batch, for which its processes, at most one "
+        "for each part, go through the network at the same time. One process computes the batch undivided; the number "
+        "of processes changes the last bits, and what dropout draws, and is part of a run's identity",
     )
     channels_last: bool = Field(
         True, description="memory format from the first convolution on; faster on CPUs and on GPUs"
@@ -185,6 +191,11 @@ class Runtime(StrictModel):
         "`threads` leaves, or per core beyond two, at most 8 (beside a network on both of two cores they would only "
         "slow it down)",
     )
+
+    @property
+    def passes(self) -> int:
+        """Passes through the network for a batch in one process."""
+        return 1 if self.sync_batch_norm else self.batch_parts
 
     @model_validator(mode="after")
     def _float64_is_of_cpus(self) -> Self:

@@ -29,7 +29,14 @@ from chestfed.learning.algorithms.variables import (
 )
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.learning.engines.layout import Layout, refuse_running_statistics
-from chestfed.learning.models import MODELS, NetworkGroups, network_options, try_network, without_absent_weights
+from chestfed.learning.models import (
+    MODELS,
+    NetworkGroups,
+    find_own_norms,
+    network_options,
+    try_network,
+    without_absent_weights,
+)
 from chestfed.learning.objectives import Objective
 from chestfed.learning.objectives.declaration import Population, Sampled, Seeing, count_shared, shape_shared
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -195,16 +202,32 @@ def _problems_of_runtime(run: Pipeline) -> Iterator[str]:
 
 def _list_problems_of_parts(run: Pipeline, objective: object, buffers: int) -> Iterator[str]:
     key, parts, settings = "runtime.batch_parts", run.runtime.batch_parts, run.federated
+    if run.runtime.sync_batch_norm:
+        if parts == 1 or not buffers:
+            missing = "batch_parts is 1" if parts == 1 else "the network has no batch normalization"
+            yield f"runtime.sync_batch_norm: {missing}; remove this option"
+        for layer in _list_own_norms(run.model.model_dump_json(), len(run.tasks), run.preprocess.size):
+            yield f"runtime.sync_batch_norm: layer {layer} is not a BatchNorm of torch.nn; remove this option"
     if parts == 1:
         return
-    if buffers:
-        yield f"{key}: batch normalization sees all images of a batch; set model.norm: group, or remove this option"
+    if buffers and not run.runtime.sync_batch_norm:
+        yield (
+            f"{key}: batch normalization sees all images of a batch; set runtime.sync_batch_norm: true, or model.norm: "
+            "group, or remove this option"
+        )
     if settings.objective_spec.oracle or isinstance(objective, Seeing):
         yield f"{key}: objective {settings.objective_spec.name} sees more than logits; remove this option"
     if run.runtime.compile:
         yield f"{key}: torch.compile expects one pass per step; choose compile or batch_parts"
     if parts > (least := min(run.pretrain.batch_size, settings.images_per_step)):
         yield f"{key}: {parts} parts of a batch of {least} images; at most one for each image"
+
+
+@cache
+def _list_own_norms(model: str, tasks: int, size: int) -> list[str]:
+    """Layers of the network with these options that keep running statistics in a way of their own."""
+    network = try_network(without_absent_weights(network_options(**json.loads(model))), tasks, size)
+    return find_own_norms(network.module)
 
 
 def _number_of_buffers(model: str, tasks: int, size: int) -> int:

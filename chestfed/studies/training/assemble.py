@@ -288,7 +288,7 @@ def make_member_host(
     `parts` are those of its batches that are computed in this process; None: all.
     """
     pipeline, machine = experiment.pipeline, experiment.machine
-    parts = parts or Parts(pipeline.runtime.batch_parts)
+    parts = parts or Parts(pipeline.runtime.passes)
 
     def batches(stream: str) -> TrainBatches:
         images, sampling = federation.images_per_step, federation.settings.sampling

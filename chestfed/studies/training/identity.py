@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from chestfed._version import __version__
+from chestfed.learning.engines.declaration import processes
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import identity
@@ -70,6 +71,8 @@ def identify(experiment: Experiment) -> Identity:
 def identify_settings(pipeline: Pipeline, machine: Machine) -> Identity:
     """Identity before any image is read."""
     device = {"device": machine.device.type, "threads": machine.threads if machine.device.type == "cpu" else 0}
+    if pipeline.runtime.sync_batch_norm:
+        device["processes"] = processes()
     return Identity(identity(pipeline), {}, device)
 
 

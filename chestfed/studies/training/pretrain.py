@@ -122,7 +122,7 @@ def pretrain(
         If the weights are not finite.
     """
     state_file = folder / STATE
-    stage = StageOne(experiment, parts or Parts(experiment.pipeline.runtime.batch_parts))
+    stage = StageOne(experiment, parts or Parts(experiment.pipeline.runtime.passes))
     losses: list[float] = []
     if state_file.exists():
         tensors, values = load_state(state_file, experiment.machine.device)

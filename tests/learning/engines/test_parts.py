@@ -19,13 +19,18 @@ from chestfed.learning.engines.ranks.link import Link
 from chestfed.learning.engines.ranks.parts import find_team, make_parts
 from chestfed.learning.models import FlatModule
 from chestfed.learning.objectives.auc_margin import AucMargin
+from chestfed.studies.experiment.device import prepare_machine
+from chestfed.studies.experiment.pipeline import Runtime
 from chestfed.studies.experiment.resolved import identity
 from chestfed.studies.experiment.rules import check_runs
+from chestfed.studies.training.identity import identify_settings
 from tests.cases import assert_refused
 from tests.learning.engines.forked_ranks import run_ranks
 from tests.learning.engines.test_client import FilmsByRow
 from tests.learning.engines.test_network_randomness import CPU, J
 from tests.studies.training.test_resume_algorithms import make_pipeline
+
+MACHINE = prepare_machine(Runtime(device="cpu", threads=1))
 
 
 class Pairs(AucMargin):
@@ -118,3 +123,27 @@ def test_parts_are_another_run() -> None:
 def test_parts_that_are_impossible_are_refused(method: str, settings: list[str]) -> None:
     with assert_refused(ConfigError, "invalid configuration", keys=["runtime.batch_parts"]):
         check_runs([make_pipeline(method, *settings)])
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["model.norm=batch"],
+        ["model.norm=group", "runtime.batch_parts=2"],
+        ["model={name: tests.learning.engines.test_rank_norms:ACTIVATED}", "runtime.batch_parts=2"],
+    ],
+)
+def test_sync_batch_norm_without_use_is_refused(settings: list[str]) -> None:
+    with assert_refused(ConfigError, "invalid configuration", keys=["runtime.sync_batch_norm"]):
+        check_runs([make_pipeline("coda", "runtime.sync_batch_norm=true", *settings)])
+
+
+def test_sync_batch_norm_keeps_batch_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ["runtime.batch_parts=2", "runtime.sync_batch_norm=true"]
+    pipeline = make_pipeline("coda", "model.norm=auto", *settings)
+    check_runs([pipeline])
+    assert getattr(pipeline.model, "norm", "") == "batch"
+    alone = identify_settings(pipeline, MACHINE).settings
+    for name, value in {"RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert identify_settings(pipeline, MACHINE).settings != alone

@@ -128,6 +128,29 @@ def test_parts_on_four_ranks_equal_one(tmp_path: Path, monkeypatch: pytest.Monke
     assert fork_ranks(tmp_path, 4, work) == [expected, [], [], []]
 
 
+def test_batch_norm_on_four_ranks_is_that_of_one(tmp_path: Path) -> None:
+    """Both stages, and one process has the bits of an undivided batch; three clients, of which one has two ranks."""
+    more = ["model.norm=batch", "pretrain.epochs=0.02", "evaluation.batch_size=64", "runtime.dtype=float64"]
+    parted = [*more, "runtime.batch_parts=3", "runtime.sync_batch_norm=true"]
+    pipelines = [make_pipeline("coda", *settings) for settings in (more, parted)]
+    plain, shared = (load_collection(run, None, prepare_machine(run.runtime)) for run in pipelines)
+
+    def work() -> list[bytes]:
+        with Ranks(Options(name="torchrun", timeout=120), MACHINE) as ranks:
+            if not ranks.leads:
+                ranks.serve(lambda: [shared])
+                return []
+            ranks.begin([shared])
+            return train(tmp_path / "ranks", ranks, shared)
+
+    undivided = train(tmp_path / "undivided", Deployment(), plain)
+    assert train(tmp_path / "alone", Deployment(), shared) == undivided
+    found, *_ = fork_ranks(tmp_path, 4, work)
+    for got, due in zip(found, undivided, strict=True):
+        kind = np.float32 if len(due) % 8 else np.float64
+        np.testing.assert_allclose(np.frombuffer(got, kind), np.frombuffer(due, kind), rtol=1e-6, atol=1e-8)
+
+
 def test_unreadable_image_of_a_rank_is_named(tmp_path: Path) -> None:
     class Damaged(ArrayImages):
         def read(self, rows: Any) -> np.ndarray:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from chestfed.learning.engines.parts import Parts
+from chestfed.learning.engines.ranks.batch_norm import synchronize
 from chestfed.learning.engines.ranks.link import Link
 
 
 class RankParts(Parts):
     """The parts dealt to these ranks, of which this process is one; at most as many as there are parts."""
 
-    def __init__(self, count: int, link: Link, ranks: Sequence[int]) -> None:
+    def __init__(self, count: int, link: Link, ranks: Sequence[int], *, synchronized: bool = False) -> None:
         super().__init__(count)
+        self.synchronized = synchronized
         self._link, self._ranks, self._group = link, ranks, link.group(ranks)
         self.own = range(ranks.index(link.rank), count, len(ranks))
+
+    def synchronize(self, module: nn.Module) -> AbstractContextManager[None]:
+        """See `Parts.synchronize`."""
+        return synchronize(module, self._gather) if self.synchronized else super().synchronize(module)
 
     def join(self, logits: Sequence[Tensor], images: int) -> Tensor:
         """See `Parts.join`."""
@@ -53,9 +60,16 @@ class RankParts(Parts):
         total = by_rank[0][0].clone()
         for number in range(1, self.count):
             total += by_rank[number % count][number // count]
-        whole = [torch.empty_like(total) for _ in range(count)]
-        self._link.compute_together(lambda: [dist.all_gather(whole, total, group=self._group, async_op=True)])
-        return torch.cat(whole)[:size].to(self._link.device)
+        return self._gather(total).flatten()[:size]
+
+    def _gather(self, row: Tensor) -> Tensor:
+        """The rows `[n]` of all these ranks, `[ranks, n]`."""
+        own = row.to(self._link.place)
+        rows = own.new_empty(len(self._ranks), len(own))
+        self._link.compute_together(
+            lambda: [dist.all_gather(list(rows.unbind()), own, group=self._group, async_op=True)]
+        )
+        return rows.to(self._link.device)
 
 
 def find_team(number: int, clients: int, ranks: int, parts: int) -> list[int]:
@@ -69,10 +83,14 @@ def find_team(number: int, clients: int, ranks: int, parts: int) -> list[int]:
     return [rank for rank in range(ranks) if (rank - 1) % clients == number][:parts]
 
 
-def make_parts(count: int, link: Link, ranks: Sequence[int]) -> Parts | None:
-    """The parts that this process computes among these ranks; None if it is none of them. All ranks must call it."""
+def make_parts(count: int, link: Link, ranks: Sequence[int], *, synchronized: bool = False) -> Parts | None:
+    """The parts that this process computes among these ranks; None if it is none of them. All ranks must call it.
+
+    If they are `synchronized`, there is one for each rank, whatever the `count`.
+    """
     if len(ranks) > 1:
         link.group(ranks)
     if link.rank not in ranks:
         return None
-    return RankParts(count, link, ranks) if len(ranks) > 1 else Parts(count)
+    count = len(ranks) if synchronized else count
+    return RankParts(count, link, ranks, synchronized=synchronized) if len(ranks) > 1 else Parts(count)

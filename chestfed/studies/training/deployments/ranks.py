@@ -205,11 +205,11 @@ def _hosts(
     link: Link, experiment: Experiment, federation: Federation, network: FlatModule
 ) -> tuple[dict[int, Host], list[list[int]]]:
     """The hosts of the clients that this rank computes, alone or with others, and the ranks of every client."""
-    members, count = list_members(experiment, federation.k), experiment.pipeline.runtime.batch_parts
-    teams = [find_team(number, len(members), link.size, count) for number in range(len(members))]
+    members, runtime = list_members(experiment, federation.k), experiment.pipeline.runtime
+    teams = [find_team(number, len(members), link.size, runtime.batch_parts) for number in range(len(members))]
     hosts = {}
     for number, member in enumerate(members):
-        parts = make_parts(count, link, teams[number])
+        parts = make_parts(runtime.batch_parts, link, teams[number], synchronized=runtime.sync_batch_norm)
         if parts is not None:
             hosts[number] = make_member_host(experiment, federation, number, member, network, parts)
     return hosts, teams
@@ -217,8 +217,9 @@ def _hosts(
 
 def _share_stage_1(link: Link, experiment: Experiment) -> Parts | None:
     """Parts of the batches of stage 1 that this rank computes; None if there are more ranks than parts."""
-    count = experiment.pipeline.runtime.batch_parts
-    return make_parts(count, link, range(min(link.size, count)))
+    runtime = experiment.pipeline.runtime
+    ranks = range(min(link.size, runtime.batch_parts))
+    return make_parts(runtime.batch_parts, link, ranks, synchronized=runtime.sync_batch_norm)
 
 
 def _assist(link: Link, experiment: Experiment, note: Mapping[str, Any]) -> None:
