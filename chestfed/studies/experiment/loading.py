@@ -228,10 +228,16 @@ def _override_methods(document: Document, overrides: Sequence[str], selected: di
                 index: rest.removeprefix(f"{name}.") for name, index in selected.items() if rest.startswith(f"{name}.")
             }
         if not targets:
-            raise ConfigError(
-                f"--set {key}: no effect: write methods.NAME.KEY, where NAME is a method that runs: "
+            name = rest.partition(".")[0]
+            near = [] if name in selected else difflib.get_close_matches(name, selected, 1)
+            hint = f"did you mean methods.{near[0]}? " if near else ""
+            if name not in selected and name in (*_list_names(document.data["methods"]), *ALGORITHMS.names):
+                near, hint = [], f"{name} does not run; select it too (--methods). "
+            text = (
+                f"--set {key}: no effect: {hint}write methods.NAME.KEY, where NAME is a method that runs: "
                 f"{', '.join(selected)}; or methods.*.KEY for all of them"
             )
+            raise ConfigError(text, kind="no effect", key=key, suggestion="".join(near))
         for index, inner in targets.items():
             _forget_tuning(document, document.data["methods"][index], inner)
             document.override(f"methods.{index}.{inner}={value}", key)

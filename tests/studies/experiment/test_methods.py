@@ -134,6 +134,8 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
         (DIGITS, ["federated.clients_per_round=2"], ["fedavg", "gossip"], "methods, gossip: clients_per"),
         (DIGITS, ["federated.clients_per_round=2", "federated.stage_output=algorithm"], [], "stage_output: "),
         (DIGITS, ["methods.*.objective=ratio_loss"], ["fedavg", "codasca"], "methods, codasca: objective: ratio_loss"),
+        (DIGITS, ["methods.codasac.local_lr=1"], ["codasca"], "did you mean methods.codasca?"),
+        (DIGITS, ["methods.fedavg.local_lr=1"], ["codasca"], "fedavg does not run; select it too"),
         (SAMPLES, ["federated.momentum=1"], [], "unknown key 'federated.momentum'"),
         (SAMPLES, ["methods.codasca.momentum=1"], [], "it is an option of local_sgdm"),
         (SAMPLES, ["methods.codasca.algorithm.momentum=1"], [], "it is an option of local_sgdm"),

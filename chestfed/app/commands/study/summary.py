@@ -170,6 +170,8 @@ def _explain_brackets(results: Results) -> str:
     shown = hospitals[hospitals["k"] > 1] if _shows_gains(results) else hospitals
     before = "" if shown["takes_part"].all() else "; in parentheses: before this one took part"
     own = "; own data: this hospital alone" if _shows_gains(results) else ""
+    if own and set(hospitals["place"]) - set(results.view("alternatives")["place"]):
+        own += " (-: not trained)"
     return f"K hospitals train together{before}{own}." if before or own else ""
 
 
