@@ -117,7 +117,7 @@ def test_samples_train_in_two_methods(tmp_path: Path, monkeypatch: pytest.Monkey
     assert isinstance(compared, chestfed.Comparison)
     assert compared.methods == ("mine", "slow")
     assert compared.settings()["local_lr"].tolist() == [0.1, 0.01]
-    assert compared.table(wide=True).columns.tolist() == ["bright", "mean"]
+    assert compared.table(wide=True).columns.tolist() == ["bright"]
     assert compared.study("slow").configuration["federated"]["local_lr"] == 0.01
     assert compared.fairness().empty
     with assert_refused(ConfigError, "no such run"):

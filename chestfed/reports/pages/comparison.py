@@ -16,6 +16,7 @@ from chestfed.results.tables.collect import name_folder, read_comparison
 from chestfed.results.tables.frames import Results
 from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 from chestfed.results.tables.settings import summarize_hospitals, tabulate_settings
+from chestfed.results.tables.views import drop_single_mean
 
 
 class Comparison:
@@ -79,12 +80,12 @@ class Comparison:
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, spread over seeds, n+ and n- per method and disease (and the mean): columns as in `table.csv`.
 
-        With `wide` the AUCs alone: one row per method, one column per disease and `mean`.
+        With `wide` the AUCs alone: one row per method, one column per disease and, of several, `mean`.
         """
         table = self._results.view("study")
         if not wide:
             return table
-        columns = list(table["disease"].unique())
+        columns = drop_single_mean(list(table["disease"].unique()))
         aucs = table.pivot(index="model", columns="disease", values="auc")
         return aucs.loc[list(self.methods), columns].rename_axis(index="method", columns=None)
 

@@ -33,6 +33,7 @@ from chestfed.results.tables.frames import Results, read_differences, select
 from chestfed.results.tables.predictions import load_predictions
 from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 from chestfed.results.tables.sentences import describe_chance
+from chestfed.results.tables.views import drop_single_mean
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -149,12 +150,12 @@ class Study:
     def table(self, *, wide: bool = False) -> pd.DataFrame:
         """AUC, interval or spread over seeds, n+ and n- per K and disease (and the mean), columns as in `table.csv`.
 
-        With `wide` the AUCs alone: one row per K, one column per disease and `mean`. `attrs["scored"]` says with which
-        batch-norm statistics.
+        With `wide` the AUCs alone: one row per K, one column per disease and, of several, `mean`. `attrs["scored"]`
+        says with which batch-norm statistics.
         """
         table = self._results.view("study")
         if wide:
-            aucs = table.pivot(index="k", columns="disease", values="auc")[[*self.diseases, "mean"]]
+            aucs = table.pivot(index="k", columns="disease", values="auc")[drop_single_mean([*self.diseases, "mean"])]
             table = aucs.rename_axis(index="K", columns=None)
         return self._with_statistics(table)
 

@@ -227,18 +227,24 @@ def _group_models(differences: pd.DataFrame) -> list[Sequence[DifferenceRow]]:
 
 
 def make_seeds_grid(differences: pd.DataFrame) -> Grid | None:
-    """The last model minus the reference, a line per training seed; None without a test over seeds."""
-    rows = _group_models(differences)[-1]
-    if not rows[-1]["of_seeds"]:
+    """Each model minus the reference, a line per training seed; None without a test over seeds."""
+    models = [rows for rows in _group_models(differences) if rows[-1]["of_seeds"]]
+    if not models:
         return None
-    each: list[dict[str, float | None]] = [json.loads(row["of_seeds"]) for row in rows]
-    lines = (
-        (f"seed {seed}", ["-" if value is None else signed(value) for value in (values[seed] for values in each)])
-        for seed in each[0]
+    lines: Rows = []
+    for rows in models:
+        each: list[dict[str, float | None]] = [json.loads(row["of_seeds"]) for row in rows]
+        name = f"{rows[0]['model']}, " if len(models) > 1 else ""
+        for seed in each[0]:
+            values = (of_seeds[seed] for of_seeds in each)
+            lines.append((f"{name}seed {seed}", ["-" if value is None else signed(value) for value in values]))
+    first = models[0][0]
+    split = " and split of the patients" if first["splits"] else ""
+    what = (
+        f"AUC minus that of {first['reference']}" if len(models) > 1 else f"{first['model']} minus {first['reference']}"
     )
-    split = " and split of the patients" if rows[-1]["splits"] else ""
-    caption = f"{rows[-1]['model']} minus {rows[-1]['reference']}, by training seed{split}"
-    return make_grid("by-seed", caption, ("seed", *(format_title(row["disease"]) for row in rows)), lines)
+    heads = ("seed", *(format_title(row["disease"]) for row in models[0]))
+    return make_grid("by-seed", f"{what}, by training seed{split}", heads, lines)
 
 
 def render_differences(

@@ -102,11 +102,20 @@ def test_several_seeds_have_their_own_test(tmp_path: Path) -> None:
     grid = make_seeds_grid(frame)
     assert grid is not None
     assert [line.head for line in grid.lines] == ["seed 1", "seed 2", "seed 3"]
+    assert grid.caption == "K=2 minus K=1, by training seed"
     mean, resolution = frame.iloc[-1], describe_resolution(list_records(frame)[-1])
     assert f"{mean['detectable']:.3f}" in resolution
     test = SeedsTest(mean["difference"], expected.of_seeds, expected.error, expected.seeds_share, expected.freedom)
     needed = find_seeds(learn(test, ()), abs(mean["difference"]))
     assert needed is None or mean["seeds_needed"] == needed
+
+
+def test_every_pair_has_a_line_per_seed(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path / f"a{seed}", seed=seed, ks=(1, 2, 3)) for seed in (1, 2)]
+    grid = make_seeds_grid(compare_ks(runs))
+    assert grid is not None
+    assert [line.head for line in grid.lines] == [f"K={k}, seed {seed}" for k in (2, 3) for seed in (1, 2)]
+    assert grid.caption == "AUC minus that of K=1, by training seed"
 
 
 def test_one_seed_has_intervals_and_no_p(tmp_path: Path) -> None:
