@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 import tomllib
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, list_near, nearest
 
 #: Names that an error lists at most.
 _MOST_NAMED = 12
@@ -52,12 +51,12 @@ def advise_name(given: str | Path, kind: str = "") -> tuple[str, str]:
             return f"'{name}' is {_with_article(other)}: `{NAME_KINDS[other].command.format(name)}`", name
     names = listed.pop(kind, [])
     within = [known for known in names if len(name) > 2 and name.casefold() in known.casefold()]
-    if close := difflib.get_close_matches(name, names, n=3, cutoff=0.6) or within[:3]:
+    if close := (list_near(name, names) or within)[:3]:
         return f"Did you mean {' or '.join(close)}?", close[0]
     of_kind = {known: other for other, names in listed.items() for known in names}
-    if close := difflib.get_close_matches(name, of_kind, n=1, cutoff=0.75):
-        other = of_kind[close[0]]
-        return f"Did you mean the {other} {close[0]}? `{NAME_KINDS[other].command.format(close[0])}`", close[0]
+    if near := nearest(name, of_kind, 0.75):
+        other = of_kind[near]
+        return f"Did you mean the {other} {near}? `{NAME_KINDS[other].command.format(near)}`", near
     if not kind:
         return "", ""
     few = sorted(names, key=lambda known: ("/" in known, known))[:_MOST_NAMED]

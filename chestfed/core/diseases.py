@@ -77,7 +77,7 @@ def check_spelling(name: str, declared: Collection[str] = ()) -> str:
     return name
 
 
-def nearest_hint(names: Iterable[str], known: Collection[str], cutoff: float = 0.6) -> str:
+def nearest_hint(names: Iterable[str], known: Collection[str], cutoff: float = 0.0) -> str:
     """` (did you mean 'edema'?)` for the first of the names that is nearly one of the known; else nothing."""
     near = nearest(names, known, cutoff)
     return f" (did you mean '{near}'?)" if near else ""

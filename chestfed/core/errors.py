@@ -6,14 +6,19 @@ exception is a defect of ours and keeps its traceback.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Final
 
 from chestfed.core.console import plural
+
+#: A word of a name.
+_WORD: Final = re.compile(r"[^\W_]+")
 
 
 class ChestfedError(Exception):
@@ -90,14 +95,50 @@ def is_environment_error(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or numbered
 
 
-def nearest(names: str | Iterable[str], known: Iterable[str], cutoff: float = 0.6) -> str:
-    """The known name that a mistyped one, or the first of several that is like one, stands for; empty if none is."""
+def nearest(names: str | Iterable[str], known: Iterable[str], cutoff: float = 0.0) -> str:
+    """The known name that a mistyped one, or the first of several that is like one, stands for; empty if none is.
+
+    `cutoff` is a share of common letters (`difflib`) that is needed besides, where a near name is refused.
+    """
+    known = [*known]
     near = (
         match
         for name in ([names] if isinstance(names, str) else names)
-        for match in difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+        for match in list_near(name, known)
+        if SequenceMatcher(None, name, match).ratio() >= cutoff
     )
     return next(near, "")
+
+
+def list_near(name: str, known: Iterable[str]) -> list[str]:
+    """The known names that a mistyped one may stand for, the nearest first.
+
+    They differ by at most one letter in four, or begin or end with all words of the other: `image` of `image_size`.
+    Capitals, and the signs between words, make no difference.
+    """
+    near = dict[str, int]()
+    for match in dict.fromkeys(known):
+        a, b = ("_".join(_WORD.findall(text.casefold())) for text in (name, match))
+        shorter, longer = sorted((a, b), key=len)
+        most = (len(longer) + 1) // 4
+        is_part = len(shorter) > 1 and (longer.startswith(f"{shorter}_") or longer.endswith(f"_{shorter}"))
+        edits = _count_edits(a, b) if is_part or len(longer) - len(shorter) <= most else len(longer)
+        if edits <= most or is_part:
+            near[match] = edits
+    return sorted(near, key=lambda match: near[match])
+
+
+def _count_edits(a: str, b: str) -> int:
+    """Letters that are added, missing, replaced, or swapped with the next (optimal string alignment)."""
+    before, last = list[int](), [*range(len(b) + 1)]
+    for i, letter in enumerate(a, start=1):
+        row = [i]
+        for j, other in enumerate(b, start=1):
+            edits = min(last[j] + 1, row[-1] + 1, last[j - 1] + (letter != other))
+            is_swapped = i > 1 and j > 1 and (letter, a[i - 2]) == (b[j - 2], other)
+            row.append(min(edits, before[j - 2] + 1) if is_swapped else edits)
+        before, last = last, row
+    return last[-1]
 
 
 def first_line(error: BaseException) -> str:

@@ -151,6 +151,14 @@ def test_extended_file_keeps_its_places(tmp_path: Path) -> None:
         load_config(tmp_path / "p.yaml", Whole)
 
 
+@pytest.mark.parametrize(
+    ("key", "suggestion"), [("lr", "federated.lr"), ("clients", ""), ("titel", "title"), ("optimizer", "")]
+)
+def test_key_of_another_section_is_meant(tmp_path: Path, key: str, suggestion: str) -> None:
+    with assert_refused(ConfigError, "unknown key", suggestion=suggestion):
+        load_config(write(tmp_path, "title: x\n"), Whole, [f"{key}=1"])
+
+
 def test_overrides_reach_sections_and_lists(tmp_path: Path) -> None:
     path = write(tmp_path, "title: x\nsites: [{config: a}, {config: b}]\n")
     config = load_config(path, Whole, ["sites.1.clients=4", "federated.lr=1e-2", "title=long name"])

@@ -1,4 +1,4 @@
-"""Errors cross processes: what a pool of processes cannot unpickle leaves it waiting."""
+"""Errors cross processes: what a pool of processes cannot unpickle leaves it waiting. Names that are near others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from chestfed.core.errors import ChestfedError, ConfigError, NotWrittenError, Problem, SiteError
+from chestfed.core.errors import ChestfedError, ConfigError, NotWrittenError, Problem, SiteError, list_near, nearest
 from chestfed.core.manifest import MisplacedError
 
 ERRORS = (
@@ -31,3 +31,26 @@ def test_no_subclass_undoes_it() -> None:
         kinds += kind.__subclasses__()
     assert MisplacedError in kinds
     assert all(kind.__reduce__ is ChestfedError.__reduce__ for kind in kinds)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        *(("seedd", "seeds"), ("desease", "diseases"), ("widnows", "windows"), ("Held-out", "held_out")),
+        *(
+            ("batchsize", "batch_size"),
+            ("images", "target_images"),
+            ("random_seeds", "seeds"),
+            ("altenatives", "alternatives"),
+        ),
+        *((word, "") for word in ("patients", "optimizer", "language", "color", "author", "email", "k")),
+    ],
+)
+def test_only_a_near_name_is_meant(typed: str, meant: str) -> None:
+    known = ["alternatives", "augment", "batch_size", "collection", "diseases", "evaluation", "held_out"]
+    known += ["runtime", "seeds", "split", "target_images", "titles", "windows"]
+    assert nearest(typed, known) == meant
+
+
+def test_nearest_name_comes_first() -> None:
+    assert list_near("codasca", ["codasca_minimal", "codasco", "scaffold"]) == ["codasco", "codasca_minimal"]

@@ -90,7 +90,7 @@ def _explain(error: Exception) -> None:
     if "is not one of" in message:
         message = message.replace("Value error, ", "")
         given, *choices = re.findall(r"'([^']*)'", message)
-        close = nearest(given, choices, 0.5)
+        close = nearest(given, choices)
         error.message = f"{message} Did you mean '{close}'?" if close else message  # type: ignore[attr-defined]
     elif message.startswith("Input should"):
         error.message = f"it {message.removeprefix('Input ')}"  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -186,7 +186,7 @@ def _named_first(text: str, document: Document) -> Location:
 
 
 def _hint(document: Document, model: type[BaseModel], location: Location, dotted: str) -> tuple[str, str]:
-    """Hint for an unknown key: the chosen part that has it, a key much like it, where it is an option, or all keys.
+    """Hint for an unknown key: the chosen part that has it, where it is an option or key, a near key, or all keys.
 
     And the key that was probably meant, where there is one; `dotted` is the unknown one as it was written.
     """
@@ -211,12 +211,17 @@ def _hint(document: Document, model: type[BaseModel], location: Location, dotted
         if any(kind is not None and key in kind.model_fields for kind in chosen):
             meant = f"{dotted.removesuffix(str(key))}{name}.{key}"
             return f": it is an option of its {name}; did you mean '{meant}'?", meant
-    if close := nearest(str(key), known, 0.5):
-        return f"; did you mean '{close}'?", close
     for name, field in fields:
         owners = [owner for mark in _choices(field) for owner in mark.catalogue.owners(str(key))]
         if owners:
             return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
+    sections = {name: field.annotation for name, field in fields if key in _keys_in(field)}
+    if sections:
+        one = next(iter(sections)) if len(sections) == 1 and get_origin(*sections.values()) is not list else ""
+        meant = f"{dotted.removesuffix(str(key))}{one}.{key}" if one else ""
+        return f": it is a key of {', '.join(sections)}" + (f"; did you mean '{meant}'?" if meant else ""), meant
+    if close := nearest(str(key), known):
+        return f"; did you mean '{close}'?", close
     return f"; known keys: {', '.join(sorted(known))}", ""
 
 
@@ -281,6 +286,10 @@ class Choice(Protocol):
 
 def _choices(field: FieldInfo) -> list[Choice]:
     return [mark for mark in field.metadata if isinstance(mark, Choice)]
+
+
+def _keys_in(field: FieldInfo) -> list[str]:
+    return [key for kind in _models_in(field.annotation) for key in _known_keys(kind)]
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

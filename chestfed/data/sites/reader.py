@@ -12,7 +12,6 @@ major version only.
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
@@ -28,7 +27,7 @@ import pandas as pd
 import yaml
 
 from chestfed.core.config import StrictModel
-from chestfed.core.errors import ChestfedError, Problem
+from chestfed.core.errors import ChestfedError, Problem, list_near
 from chestfed.core.plugins import Catalogue, Options
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.source import Source
@@ -247,8 +246,7 @@ def leaves_root(images: pd.Series) -> pd.Series:
 
 def suggestion(name: str, names: Collection[str]) -> str:
     """The closest of the known names, first one that contains it; all of them if none is close."""
-    within = [known for known in names if name.casefold() in known.casefold()]
-    close = within or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    close = [known for known in names if name.casefold() in known.casefold()] or list_near(name, names)
     return f"did you mean '{close[0]}'?" if close else f"known: {', '.join(sorted(names))}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import json
 import re
 import unicodedata
@@ -14,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from chestfed.core.diseases import TITLES, check_name, check_spelling
+from chestfed.core.errors import nearest
 from chestfed.data.sites.reader import NEGATIVE, POSITIVE, UNCERTAIN
 
 #: A longer cell is not a list of findings.
@@ -94,8 +94,8 @@ def parse_meaning(text: str, declared: Collection[str] | None = None) -> Meaning
         try:
             check_name(disease) if declared is None else check_spelling(disease, [*declared, *_WORDS])
         except ValueError:  # without the text, which may be a patient's
-            close = difflib.get_close_matches(spelled, [*TITLES, *(declared or ()), *_WORDS], n=1, cutoff=0.6)
-            hint = f"; did you mean '{close[0]}'?" if close else ""
+            close = nearest(spelled, [*TITLES, *(declared or ()), *_WORDS])
+            hint = f"; did you mean '{close}'?" if close else ""
             raise ValueError(f"unknown meaning; expected {_FORMS}{hint}") from None
         if disease in findings:
             raise ValueError(f"mentions {disease} more than once")

@@ -71,7 +71,7 @@ def select_held_out_sites(pipeline: Pipeline, names: Sequence[str]) -> list[str]
         return list(names)
     for name in selection:
         if name not in names:
-            close = nearest(name, names, 0.5)
+            close = nearest(name, names)
             hint = f"did you mean '{close}'?" if close else f"the sites are {', '.join(names)}"
             text = f"held_out.sites: '{name}' is not one of the study's sites; {hint}"
             raise ConfigError(text, kind="unknown site", site=name, suggestion=close)

@@ -5,7 +5,6 @@ Everything is merged as plain data, completed (`complete_methods`), and checked 
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
@@ -15,7 +14,7 @@ from typing import Any
 from chestfed.core.bundled import list_sites
 from chestfed.core.config import Document, OptionAssignment, check_document, expand_path, keep_last, names_file
 from chestfed.core.config.mistakes import describe_found
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ConfigError, list_near
 from chestfed.data.sites.config import load_site_config, refuse_other_kind
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.studies.designs.design import DESIGNS, list_keys
@@ -170,7 +169,7 @@ def _refuse_unknown(new: Sequence[str], known: Iterable[str], place: str) -> Non
         except ConfigError as error:
             text, known = str(error), list(known)
             if not error.fields.get("file") and error.kind == f"unknown {ALGORITHMS.kind}":
-                near = difflib.get_close_matches(name, dict.fromkeys([*known, *ALGORITHMS.names]))
+                near = list_near(name, [*known, *ALGORITHMS.names])[:3]
                 hint = f"did you mean {' or '.join(near)}? " if near else ""
                 text = (
                     f"no method of the pipeline and no algorithm has the name '{name}'; {hint}Methods of the pipeline: "
@@ -229,7 +228,7 @@ def _override_methods(document: Document, overrides: Sequence[str], selected: di
             }
         if not targets:
             name = rest.partition(".")[0]
-            near = [] if name in selected else difflib.get_close_matches(name, selected, 1)
+            near = [] if name in selected else list_near(name, selected)[:1]
             hint = f"did you mean methods.{near[0]}? " if near else ""
             if name not in selected and name in (*_list_names(document.data["methods"]), *ALGORITHMS.names):
                 near, hint = [], f"{name} does not run; select it too (--methods). "

@@ -22,7 +22,7 @@ from chestfed.data.sites.label_files.text import (
     UnreadableError,
     as_frame,
     cut_text,
-    nearest,
+    mention_nearest,
     read_header,
     read_text,
 )
@@ -191,7 +191,7 @@ class Source:
         # The names of the others are shown only if this is a header: it may be the first patient.
         others = f"; the columns are {', '.join(filter(None, header))}" if len(lacking) < len(names) else ""
         for name in lacking:
-            text = f"no column '{name}'{nearest(name, header)} among {len(header)}{others}"
+            text = f"no column '{name}'{mention_nearest(name, header)} among {len(header)}{others}"
             self.problem("missing column", self.name(path), text, row, advice)
         repeated = [name for name in names if header.count(name) > 1]
         for name in repeated:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import io
 import re
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from chestfed.core.errors import Problem
+from chestfed.core.errors import Problem, nearest
 from chestfed.data.sites.label_files.encodings import as_utf8, is_utf16
 from chestfed.data.sites.label_files.options import FileFormat
 
@@ -353,11 +352,10 @@ def quote_delimiter(delimiter: str) -> str:
     return "a tab" if delimiter == "\t" else f"'{delimiter}'"
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
+def mention_nearest(name: str, names: Iterable[str]) -> str:
     """A remark on the closest name, ignoring case; empty if none is close."""
-    by_letters = {other.casefold(): other for other in names}
-    close = difflib.get_close_matches(name.casefold(), by_letters, n=1, cutoff=0.6)
-    return f" (the nearest is '{by_letters[close[0]]}')" if close else ""
+    close = nearest(name, names)
+    return f" (the nearest is '{close}')" if close else ""
 
 
 def as_frame(sheet: Sheet, order: Sequence[int]) -> pd.DataFrame:

@@ -24,7 +24,7 @@ from chestfed.core.console import plural
 from chestfed.data.sites.label_files import text as limits
 from chestfed.data.sites.label_files.columns import as_text
 from chestfed.data.sites.label_files.error_cells import find_xls_errors, find_xlsb_errors
-from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, nearest
+from chestfed.data.sites.label_files.text import TOO_LARGE, Sheet, UnreadableError, mention_nearest
 
 _AGAIN: Final = "save it as xlsx without a password, or as CSV"
 #: Limits of Excel itself: a small file may name any place.
@@ -55,7 +55,7 @@ def open_workbook(data: bytes, label: str, sheet: str | None, header_row: int) -
         visible = [about.name for about in sheets if about.visible == SheetVisibleEnum.Visible]
         names = [about.name for about in sheets]
         if sheet is not None and sheet not in names:
-            message = f"no sheet '{sheet}'{nearest(sheet, names)}; the sheets are {', '.join(names)}"
+            message = f"no sheet '{sheet}'{mention_nearest(sheet, names)}; the sheets are {', '.join(names)}"
             raise UnreadableError(message, "set table.sheet in the site's YAML")
         chosen = [sheet] if sheet is not None else visible
         tables = [_read_sheet(book, name, f"{label}, sheet '{name}'", header_row, scans.get(name)) for name in chosen]

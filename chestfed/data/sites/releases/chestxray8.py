@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from chestfed.core.plugins import Options
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import nearest
+from chestfed.data.sites.label_files.text import mention_nearest
 from chestfed.data.sites.reader import (
     NEGATIVE,
     POSITIVE,
@@ -66,7 +66,9 @@ def _read_findings(source: Source, path: Path, frame: pd.DataFrame) -> dict[str,
     """Findings per disease of the `|`-joined words; a word that is not in the list is a problem."""
     codes, cells = pd.factorize(frame["Finding Labels"])  # -1, the last place of a table, is the blank cell
     words = [{word.strip(): None for word in str(cell).split("|")} for cell in cells]
-    strange = [[f"'{word}'{nearest(word, FINDINGS)}" for word in cell if word not in FINDINGS] for cell in words]
+    strange = [
+        [f"'{word}'{mention_nearest(word, FINDINGS)}" for word in cell if word not in FINDINGS] for cell in words
+    ]
     contrary = ["No Finding" in cell and len(cell) > 1 for cell in words]
     kind, rows, advice = "bad label value", frame["row"].to_numpy(), f"known findings: {', '.join(FINDINGS)}"
     bad = np.array([*map(bool, strange), False])[codes]

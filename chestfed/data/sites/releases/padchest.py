@@ -25,7 +25,7 @@ from pydantic import Field, field_validator
 
 from chestfed.core.plugins import Options
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import nearest
+from chestfed.data.sites.label_files.text import mention_nearest
 from chestfed.data.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -103,7 +103,7 @@ class PadChestOptions(Options):
     def _terms_are_known(cls, value: list[str]) -> list[str]:
         for term in value:
             if term not in tree():
-                raise ValueError(f"'{term}' is not a term of PadChest{nearest(term, tree())}")
+                raise ValueError(f"'{term}' is not a term of PadChest{mention_nearest(term, tree())}")
         return value
 
 

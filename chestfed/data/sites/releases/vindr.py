@@ -17,7 +17,7 @@ from pydantic import Field
 
 from chestfed.core.plugins import Options
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import nearest
+from chestfed.data.sites.label_files.text import mention_nearest
 from chestfed.data.sites.reader import (
     BLANK,
     NEGATIVE,
@@ -113,7 +113,9 @@ def _read_boxes(source: Source, path: Path) -> pd.DataFrame | None:
     if frame is None:
         return None
     cells, known = frame["class_name"], (*_NAMES["local"], NO_FINDING)
-    texts_of_cells = {cell: f"unknown finding '{cell}'{nearest(cell, known)}" for cell in cells.dropna().unique()}
+    texts_of_cells = {
+        cell: f"unknown finding '{cell}'{mention_nearest(cell, known)}" for cell in cells.dropna().unique()
+    }
     unknown, advice = ~cells.isin(known).to_numpy(), f"known findings: {', '.join(known)}"
     rows, texts = frame["row"].to_numpy(), cells.map(texts_of_cells).fillna("class_name is blank")
     source.bad_rows(path, "bad label value", unknown, rows, lambda place: str(texts.iat[place]), advice)
