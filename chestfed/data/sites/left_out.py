@@ -99,4 +99,5 @@ def describe_left_out(counts: Mapping[str, int], total: int) -> list[str]:
         f"left out: {count:,} of {total:,} rows that {why[key]} "
         f"({'images' if key == 'unmatched' else 'rows'}.{key}: drop)"
         for key, count in counts.items()
+        if key in why  # what joining leaves out has a sentence with the file's name
     ]

@@ -58,6 +58,8 @@ class Source:
     remarks: list[str] = field(default_factory=list)
     not_understood: dict[str, Counter[str]] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
+    #: Keys in a joined file, by its role and their column, and those of them that no row of the tables has.
+    joined: dict[tuple[str, str], tuple[int, pd.Index]] = field(default_factory=dict)
     columns: dict[str, None] = field(default_factory=dict)  #: all names of columns of the files that are read, in order
     last_opened: str = field(default="", init=False)  #: the name of the text file that was opened last
     _held: tuple[Path, bytes | None] | None = field(default=None, init=False, repr=False)

@@ -34,7 +34,7 @@ from chestfed.data.sites.tables.image_paths import (
     template_columns,
 )
 from chestfed.data.sites.tables.melt import melt
-from chestfed.data.sites.tables.rows import TableRows, read_rows
+from chestfed.data.sites.tables.rows import TableRows, describe_unjoined, read_rows
 from chestfed.data.sites.tables.schema import TableFormat
 from chestfed.data.sites.tables.values import Values, find_opposites, load_values
 
@@ -58,6 +58,7 @@ def read(source: Source, _: Options) -> pd.DataFrame:
     else:
         folders = Folders(source.root) if source.has_images else None
         parts = [_read_table(source, table, values, path, split, folders) for split, path in find_files(source)]
+    source.remarks += describe_unjoined(source)
     return join_rows([part for part in parts if part is not None], source)
 
 

@@ -100,6 +100,15 @@ def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[
     return None if frame is None else _drop_totals(TableRows(source, source.name(path), table, frame))
 
 
+def describe_unjoined(source: Source) -> list[str]:
+    """One sentence per joined file with keys that no row of the tables has."""
+    return [
+        f"joined file '{file}': {len(alone):,} of {number:,} values of '{key}' are in no row of the table: not used"
+        for (file, key), (number, alone) in source.joined.items()
+        if len(alone)
+    ]
+
+
 def name_columns(config: SiteConfig, table: TableFormat, headers: Collection[str]) -> dict[str, str]:
     """Column -> what it is read as, such as `patient`; empty of a column that nothing reads."""
     roles: dict[str, list[str]] = defaultdict(list)
@@ -191,8 +200,12 @@ def _join(rows: TableRows, join: Join, other: pd.DataFrame) -> pd.DataFrame:
         rows.report("unmatched row", empty, f"'{join.key[0]}' is empty, but it is the key of a joined file", advice)
     elif lacking := int((~matched).sum()):
         outcome = "left out" if join.unmatched == "drop" else "blank there"
+        rows.source.left_out.update({"unjoined": lacking} if join.unmatched == "drop" else {})
         text = f"{lacking:,} of {len(matched):,} rows are not in the joined file '{join.file}': {outcome}"
         rows.source.remarks.append(f"{rows.name}: {text}")
+    alone = pd.Index(np.delete(other[join.key[-1]].to_numpy(dtype=object), places[places >= 0]))
+    _, before = rows.source.joined.get((join.file, join.key[-1]), (0, alone))
+    rows.source.joined[join.file, join.key[-1]] = len(other), before.intersection(alone)
     frame = rows.frame.copy()
     for name in join.columns:
         cells = np.array([*other[name], None], dtype=object)

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from chestfed.data.sites import open_site
 from tests.cases import each
-from tests.data.sites.own_tables import SECRET, TERMS, config, labels, open_table, person, problems, save_rows, wide
+from tests.data.sites.own_tables import (
+    COLUMNS,
+    SECRET,
+    TERMS,
+    config,
+    labels,
+    open_table,
+    person,
+    problems,
+    save_rows,
+    wide,
+)
 from tests.data.sites.small_sites import column
 
 N = None
@@ -59,6 +70,34 @@ def test_columns_are_joined_by_a_key(
     save_people(tmp_path, *people)
     table = open_table(tmp_path, {"join": [join]}, rows, label_files=FILES)
     assert {name: column(table, name) for name in expected} == expected
+
+
+@each(
+    ("unmatched", "left_out", "words"),
+    [
+        ("drop", {"unjoined": 1}, "1 of 2 rows are not in the joined file 'people': left out"),
+        ("blank", {}, "1 of 2 rows are not in the joined file"),
+    ],
+)
+def test_rows_without_a_partner_are_counted(
+    tmp_path: Path, unmatched: str, left_out: dict[str, int], words: str
+) -> None:
+    save_people(tmp_path, P1, *({"ID": f"p{number}", "Sex": "F", "Age": 50} for number in (7, 8)))
+    table = open_table(tmp_path, {"join": [{**PEOPLE, "unmatched": unmatched}]}, images(1, 2), label_files=FILES)
+    assert table.left_out == left_out
+    assert any(words in note for note in table.notes)
+    assert any("2 of 3 values of 'ID' are in no row" in note for note in table.notes)
+
+
+def test_partners_in_any_table_are_counted(tmp_path: Path) -> None:
+    save_people(tmp_path, P1, {"ID": "p2", "Sex": "M", "Age": 44}, {"ID": "p7", "Sex": "M", "Age": 44})
+    save_people(tmp_path, *images(2), file="test.csv")
+    files = {"train": ["labels.csv"], "test": ["test.csv"], "people": ["people.csv"]}
+    columns = {role: name for role, name in COLUMNS.items() if role != "split"}
+    table = open_table(tmp_path, {"join": [PEOPLE], "columns": columns}, images(1), label_files=files)
+    assert [note for note in table.notes if "no row" in note] == [
+        "joined file 'people': 1 of 3 values of 'ID' are in no row of the table: not used"
+    ]
 
 
 #: Join, rows of the second file (none: no file), rows of the table -> problems, as kind, file and row.
