@@ -21,6 +21,11 @@ from chestfed.results.tables.presentations import find_presentation
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Significance level of a difference.
 _LEVEL: Final = 0.05
+#: How synthetic hospitals get AUCs.
+_LARGER_SAMPLES: Final = (
+    "with `--set samples.size=default`, in a federation also `chestfed samples` without `--size`, there are enough "
+    "patients"
+)
 #: Methods that the answer names besides the best; of more, the number and the range.
 _MOST_NAMED: Final = 6
 #: The AUC of a score without information.
@@ -119,7 +124,9 @@ def _state_gain(results: Results, first: EstimateRow, last: EstimateRow, mean: D
     trained = f"trained with {_count(others)} {'other' if first['k'] == 1 else 'further'} {what}{'s' * (others > 1)}"
     before, after = first["auc"], last["auc"]
     if before is None or after is None:
-        return f"Unknown: {trained} the mean AUC is not defined: {last['reason'] or first['reason']}."
+        size = results.about.get("samples_size", "default")
+        small = "" if size == "default" else f" These synthetic hospitals are of size {size}: {_LARGER_SAMPLES}."
+        return f"Unknown: {trained} the mean AUC is not defined: {last['reason'] or first['reason']}.{small}"
     change = f"from {number(before)} to {number(after)}"
     moved = "rises" if after > before else "falls" if after < before else "stays the same,"
     evidence = _describe_evidence(results, mean, after - before)

@@ -396,6 +396,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",
+        "samples_size": (first.configuration.get("samples") or {}).get("size", "default"),
         "quick": bool(first.configuration.get("quick")),
         "adds_hospitals": first.settings.adds_hospitals,
         "held_out": bool(first.configuration.get("held_out")),

@@ -279,6 +279,7 @@ class About(TypedDict, total=False):
     where: str
     target: str  #: empty: not one hospital
     quick: bool
+    samples_size: str  #: of synthetic hospitals that the pipeline draws
     adds_hospitals: bool
     held_out: bool
     batch_norm: Statistics | None

@@ -78,6 +78,14 @@ def test_answer_without_interval_is_unknown() -> None:
     assert answer_study(alone).sentence.startswith("Not tested: ")
 
 
+def test_tiny_samples_say_how_to_get_aucs() -> None:
+    for size, shown in (("tiny", True), ("default", False)):
+        results = make_results(0.01, 0.05, samples_size=size)
+        sentence = answer_study(replace(results, estimates=results.estimates.assign(auc=np.nan))).sentence
+        assert sentence.startswith("Unknown: ")
+        assert ("samples.size=default" in sentence) is shown
+
+
 def test_collection_clients_have_no_target() -> None:
     answer = answer_study(make_results(0.01, 0.05, adds_hospitals=False, target=""))
     assert answer.question == "Does adding clients help?"
