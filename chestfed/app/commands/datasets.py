@@ -84,7 +84,7 @@ def datasets_show(name: Name) -> None:
 
 
 def datasets_get(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of releases.", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names of releases.", show_default=False)],
     data: options.Data = None,
     part: Annotated[int | None, options.optional(min=1, help="Only this part of a release that has parts.")] = None,
     trust_first_download: Annotated[

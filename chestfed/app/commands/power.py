@@ -54,7 +54,7 @@ Study = Annotated[
         show_default=False,
     ),
 ]
-Difference = Annotated[float, typer.Option(min=0.0001, max=0.5, help="True difference of the mean AUC to be seen.")]
+Difference = Annotated[float, typer.Option(min=0.0001, max=0.5, help="True difference of the mean AUC to be detected.")]
 Seeds = Annotated[str, typer.Option(help="Numbers of training seeds.")]
 Comparisons = Annotated[int, typer.Option(min=1, help="Comparisons that are corrected together (Holm).")]
 Auc = Annotated[float, typer.Option(min=0.5, max=0.999, help="Assumed AUC of both models.")]
@@ -85,7 +85,7 @@ def power(
     csv: Csv = None,
     figure: Figure = None,
 ) -> None:
-    """Test patients, positives and training seeds that a study needs to see a difference of the mean AUC.
+    """Compute the test patients, positives and training seeds that a study needs to detect a difference of mean AUC.
 
     The test is that of a finished study: over test patients and training seeds, at the 5% level. Nothing is trained.
     With several comparisons the power is that of each at the level of Holm's first step.

@@ -262,7 +262,7 @@ _SHARED: Final = {
         "-q",
         callback=_set_quiet,
         is_eager=True,
-        help="Print the answer, one line; else warnings and errors only.",
+        help="Print only the answer, in one line, and warnings and errors.",
     ),
     "json_": typer.Option("--json", callback=_set_json, is_eager=True, help="Print one JSON object."),
     "help_all": typer.Option(

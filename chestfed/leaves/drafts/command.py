@@ -70,8 +70,8 @@ Setting = Annotated[
     _answer(
         "--set",
         metavar="KEY=VALUE",
-        help="A key of the YAML's table, of rows or one_class, such as encoding=cp1250, sheet=Labels or "
-        "rows.total=drop. Repeatable.",
+        help="A key of the YAML's table or rows, or title, views or one_class, such as encoding=cp1250, "
+        "sheet=Labels or rows.total=drop. Repeatable.",
     ),
 ]
 Uncertain = Annotated[Literal["positive", "negative", "missing"] | None, _answer(help="How uncertain labels count.")]

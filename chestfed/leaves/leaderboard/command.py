@@ -31,7 +31,7 @@ Data = Annotated[Path | None, options.optional(help="Folder of the sites' folder
 def submit(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Run folders of one method, one per training seed.", show_default=False),
+        typer.Argument(metavar="RUN", help="Run folders of one method, one per training seed.", show_default=False),
     ],
     benchmark: BenchmarkName = "samples-v1",
     method: Annotated[str | None, options.optional(help="Name on the page. Default: the algorithm.")] = None,

@@ -23,7 +23,7 @@ def samples(
         Size,
         typer.Option(
             help="default: about 3,500 images; small: as many, with half the rows and columns, in a third of the time; "
-            "tiny: 275, for tests; large: of --extra, 432."
+            "tiny: 275, for tests; large: 432, with --extra alone."
         ),
     ] = "default",
     extra: Annotated[

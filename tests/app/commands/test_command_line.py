@@ -292,6 +292,13 @@ def test_quiet_prints_the_answer_alone(chestfed: Callable[..., Any]) -> None:
     assert chestfed("doctor", "-q").out.splitlines() == ["chestfed can run here"]
 
 
+@pytest.mark.parametrize("words", [("datasets", "get"), ("submit",), ("compare",)])
+def test_usage_has_one_ellipsis(chestfed: Callable[..., Any], words: tuple[str, ...]) -> None:
+    usage = chestfed(*words, "--help").out
+    assert "..." in usage
+    assert "...." not in usage
+
+
 def test_rare_options_are_in_help_all_only(chestfed: Callable[..., Any]) -> None:
     for words, rare in ((["study"], "--cluster"), (["evaluate"], "--resamples"), ([], "leaderboard ")):
         short, whole = (chestfed(*words, option) for option in ("--help", "--help-all"))

@@ -51,7 +51,7 @@ def doctor(
     """Report what this machine has: Python, cores, memory, disk, GPU, optional parts, and the key for pseudonyms.
 
     Exits with 1 if something prevents the default study. Add its output to a report of a defect: it has no names of
-    users, hosts or patients; of folders in --data that no bundled site knows it tells the number.
+    users, hosts or patients, and counts the folders in --data that belong to no bundled site without their names.
 
     Example:
 

@@ -40,7 +40,7 @@ def site_check(
     """Check a site's labels and images, and report all problems at once, with file and row.
 
     What to look at first, then everything: unreadable files, duplicate images, patients in two splits, labels that
-    the YAML does not know; counts per split, views, ages, sexes, sizes and formats; with --against, patients and images
+    the YAML does not list; counts per split, views, ages, sexes, sizes and formats; with --against, patients and images
     that two sites share, and how far their gray levels and prevalences are apart. Exit code 0: passed; 1: errors
     found, or the site cannot be read. To resume an interrupted check, run it again.
 

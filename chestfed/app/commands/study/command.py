@@ -43,8 +43,8 @@ Seed = Annotated[
     int | None,
     _key(
         min=0,
-        help="Seed of everything except the samples: of training, and of which patients are tested, and at which "
-        "client, which --seeds leaves as they are. Same as --set seed=N.",
+        help="Seed of everything except the samples: of training, and of the draw of test patients and clients, which "
+        "--seeds does not change. Same as --set seed=N.",
     ),
 ]
 Device = Annotated[str | None, _key(help="auto, cpu, cuda or cuda:N. Same as --set runtime.device=DEVICE.")]

@@ -43,8 +43,8 @@ Quick = Annotated[
     bool,
     typer.Option(
         "--quick",
-        help="A search of minutes that shows what comes out: few trials of a quick study, as that of "
-        "`chestfed study --quick`. Same as --set quick=true.",
+        help="A search in minutes, to see what comes out: few trials, of the study that `chestfed study "
+        "--quick` runs. Same as --set quick=true.",
     ),
 ]
 

@@ -116,15 +116,15 @@ def federation_hospital(
 
 def federation_audit(
     folder: HospitalFolder,
-    fields: Annotated[bool, typer.Option("--fields", help="Say also what left, by request and name.")] = False,
+    fields: Annotated[bool, typer.Option("--fields", help="Also list what left, by request and name.")] = False,
     head: Annotated[
         str | None, options.optional(metavar="N:HASH", help="A line that the server has seen (its federation.jsonl).")
     ] = None,
 ) -> None:
     """Summarize what was asked of this hospital, what left, and what was refused, from its log; check its lines.
 
-    The exit code is 1 if lines were removed or altered, or are not as --head says. What a greeting says of them is
-    shown: it is the server's word.
+    The exit code is 1 if lines were removed or altered, or are not as --head says. Lines that a greeting names
+    otherwise are shown as claims, because any server can invent them.
 
     Example:
 

@@ -38,7 +38,7 @@ def federation_run(
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Check the pipeline and show what hospitals will see; ask none."),
+        typer.Option("--dry-run", help="Check the pipeline and show what hospitals would receive; send nothing."),
     ] = False,
     metrics: Annotated[
         int | None, options.optional(metavar="PORT", help="Serve Prometheus metrics on this port of loopback.")

@@ -58,7 +58,7 @@ def federation_add(
     folder: Folder,
     name: Name,
     key: Annotated[Path, typer.Option(metavar="FILE", help="The hospital's public key, NAME.pub.", show_default=False)],
-    replace: Annotated[bool, typer.Option("--replace", help="In place of another key that the hospital had.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace the key that the hospital had.")] = False,
 ) -> None:
     """Admit a hospital, or give one a new key. A running server follows within seconds.
 
