@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, TypedDict, Union, get_args, get_origin, get_type_hints
 
@@ -130,7 +131,8 @@ ESTIMATES: Final = tuple(EstimateRow.__annotations__)
 DIFFERENCES: Final = tuple(DifferenceRow.__annotations__)
 
 
-def list_types(row: type) -> dict[str, str]:
+@cache
+def list_types(row: type) -> Mapping[str, str]:
     """Column -> the type that pandas keeps it in, also where some or all values are missing."""
     return {name: _find_type(hint) for name, hint in get_type_hints(row).items()}
 
@@ -152,12 +154,10 @@ SHOWN_BELOW: Final[Mapping[str, str]] = find_below(EstimateRow)
 
 def make_frame(rows: Any, row: type) -> pd.DataFrame:
     """Rows, or a frame of them, as a frame of `view` and the columns of `row`: what a row lacks is empty."""
-    types = {"view": "str", **list_types(row)}
-    frame = pd.DataFrame(rows if isinstance(rows, pd.DataFrame) else list(rows)).reindex(columns=[*types])
-    words = [name for name, kind in types.items() if kind == "str"]
-    numbers = {name: kind for name, kind in types.items() if kind != "str"}
-    return (
-        frame.astype(numbers | dict.fromkeys(words, "object"))
-        .fillna(dict.fromkeys(words, ""))
-        .astype(dict.fromkeys(words, "str"))
-    )
+    frame = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame(list(rows))
+    types: Mapping[str, Any] = {"view": "str", **list_types(row)}
+    nothing, columns = pd.Series(None, frame.index, object), {}
+    for name, kind in types.items():  # pandas takes longer for all columns at once
+        values = frame.get(name, nothing)
+        columns[name] = (values.astype(object).fillna("") if kind == "str" else values).astype(kind)
+    return pd.DataFrame(columns, frame.index)

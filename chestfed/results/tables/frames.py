@@ -20,6 +20,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NotRequired, TypedDict, TypeVar, cast
 
+import numpy as np
 import pandas as pd
 from pydantic import TypeAdapter
 
@@ -209,7 +210,8 @@ def make_differences(rows: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def _name_places(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.assign(place=pd.Series([name_place(row) for row in list_records(frame)], frame.index, "str"))
+    about = list_records(frame[["hospital", "design", "target_images", "subset"]])
+    return frame.assign(place=pd.Series([name_place(row) for row in about], frame.index, "str"))
 
 
 def select(frame: pd.DataFrame, view: str, **values: object) -> pd.DataFrame:
@@ -222,7 +224,12 @@ def select(frame: pd.DataFrame, view: str, **values: object) -> pd.DataFrame:
 
 def list_records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows as dictionaries, None where a value is missing."""
-    return cast(list[dict[str, Any]], frame.astype(object).where(frame.notna(), None).to_dict("records"))
+    known, names = frame.notna().to_numpy().T.tolist(), [str(name) for name in frame]
+    columns = []
+    for (_, values), here in zip(frame.items(), known, strict=True):
+        plain = (value.item() if isinstance(value, np.generic) else value for value in values.tolist())
+        columns.append([value if is_known else None for value, is_known in zip(plain, here, strict=True)])
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def list_estimate_rows(frame: pd.DataFrame) -> list[EstimateRow]:
@@ -403,7 +410,12 @@ def read_differences(folder: Path) -> pd.DataFrame:
     return make_differences(_read(folder, 1, DifferenceRow))
 
 
-def _read(folder: Path, place: int, row: type) -> list[dict[str, Any]]:
+def list_stored_gains(folder: Path, view: str) -> list[DifferenceRow]:
+    """The differences of one view, without the columns that are made of others; raises as `read_differences`."""
+    return cast(list[DifferenceRow], _read(folder, 1, DifferenceRow, (view,)))
+
+
+def _read(folder: Path, place: int, row: type, views: Iterable[str] = VIEWS) -> list[dict[str, Any]]:
     """Rows of any version of the tables: columns that a file lacks are empty."""
     types, rows = list_types(row), list[dict[str, Any]]()
     about = read_json_file(folder / ABOUT, optional=True) or {"version": 1}
@@ -416,9 +428,9 @@ def _read(folder: Path, place: int, row: type) -> list[dict[str, Any]]:
             kind="later version",
             version=version,
         )
-    for view, names in VIEWS.items():
-        file = folder / names[place]
-        if not names[place] or not file.is_file():
+    for view in views:
+        file = folder / VIEWS[view][place]
+        if not VIEWS[view][place] or not file.is_file():
             continue
         with expected(file):
             empty = {name: [""] for name, kind in types.items() if kind != "str"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,6 +15,13 @@ from chestfed.results.tables import older
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import collect, load_results, read_comparison, write_comparison
 from chestfed.results.tables.columns import Below, EstimateRow, find_below, list_types, make_frame
+from chestfed.results.tables.frames import (
+    list_difference_rows,
+    list_records,
+    list_stored_gains,
+    read_differences,
+    select,
+)
 from chestfed.results.tables.run_folder import RunFolder
 from tests.cases import assert_refused
 from tests.results.tables.finished_runs import write_run
@@ -65,6 +73,21 @@ def test_missing_columns_are_empty(comparison: Path) -> None:
         assert set(frame["protocol"]) == {""}
         kept = [name for name in frame if name not in ("window", "protocol", "missing")]
         pd.testing.assert_frame_equal(frame[kept], other[kept], check_exact=True)
+
+
+def test_gains_of_one_view_are_as_all(comparison: Path) -> None:
+    gains = list_stored_gains(comparison, "study")
+    every = list_difference_rows(select(read_differences(comparison), "study"))
+    assert gains
+    for gain, row in zip(gains, every, strict=True):
+        assert {**row, **gain} == {"view": "study", **row}
+
+
+def test_records_are_plain_values() -> None:
+    frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [np.float64(2), "x"], "c": [0.5, np.nan]})
+    records = list_records(frame)
+    assert records == [{"a": 1, "b": 2.0, "c": 0.5}, {"a": None, "b": "x", "c": None}]
+    assert [type(value) for value in records[0].values()] == [int, float, float]
 
 
 def test_tables_of_a_later_release_are_refused(comparison: Path) -> None:

@@ -71,20 +71,19 @@ def _format_gain(difference: float | None, low: float | None, high: float | None
 def _describe_study(path: Path) -> tuple[str, _Numbers]:
     """The state, and the gain of the largest K with its interval."""
     from chestfed.results.tables.collect import read_comparison
-    from chestfed.results.tables.frames import list_records, read_differences, select
+    from chestfed.results.tables.frames import list_stored_gains
     from chestfed.results.tables.run_folder import COMPARISON, RunFolder
 
     if (path / COMPARISON).is_file():
         results = read_comparison(path)
-        state, differences = results.repeats or "1 seed", results.gains("study")
-        is_quick = results.about.get("quick")
+        state, is_quick = results.repeats or "1 seed", results.about.get("quick")
     else:
         run = RunFolder.open(path)
         missing = [k for k in run.settings.ks if k not in run.ks]
         state = f"{len(run.ks)} of {len(run.settings.ks)} K" if missing else "finished"
-        differences, is_quick = select(read_differences(path), "study"), run.configuration.get("quick")
+        is_quick = run.configuration.get("quick")
     state += ", quick" if is_quick else ""
-    mean = next(iter(list_records(differences)[-1:]), None)
+    mean = next(iter(list_stored_gains(path, "study")[-1:]), None)
     if mean is None or mean["difference"] is None:
         return state, _NONE
     return state, (mean["difference"], mean["low"], mean["high"])

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from chestfed.results.evaluation.intervals.delong import list_components
+from chestfed.results.evaluation.intervals.delong import Components
 from chestfed.results.evaluation.labeled import Cell, list_cells
 
 #: A sum of squared components below this is rounding.
@@ -41,40 +42,35 @@ def count_effective_patients(labels: np.ndarray, patients: np.ndarray, hospitals
     if each.min() < 2:
         return 1
     rows = ([cell.rows[cell.positive == positive] for cell in cells] for positive in (False, True))
-    most = min(len(np.unique(patients[np.concatenate(of_class)])) for of_class in rows)
+    most = min(len(pd.unique(patients[np.concatenate(of_class)])) for of_class in rows)
     return min(float(most), 1 + _pooled(cells, each, each.min(axis=1) - 1))
 
 
-def count_freedom(
-    scores: np.ndarray,
-    labels: np.ndarray,
-    patients: np.ndarray,
-    hospitals: np.ndarray | None = None,
-    strata: np.ndarray | None = None,
-) -> float:
-    """Degrees of freedom of the variance of the mean AUC, at most `count_effective_patients` - 1; 0 where that is 0.
+def count_freedom(parts: Sequence[tuple[Cell, Components]], patients: np.ndarray, units: float) -> float:
+    """Degrees of freedom of the variance of the mean AUC, at most `units` - 1; 0 where that is 0.
 
     The sample variance of m values of excess kurtosis k has a variance of sigma^4 (2 / (m - 1) + k / m), which is that
     of a chi-squared one with 2 / (2 / (m - 1) + k / m) degrees of freedom: B. O'Neill: Some useful moment results in
     sampling problems. The American Statistician 68 (2014). The values are the m patients of a disease's rarer class,
-    each the sum over the patient's images of that class of DeLong's component less its mean, with `strata` times the
+    each the sum over the patient's images of that class of DeLong's component less its mean, with strata times the
     image's share of the pairs. A negative k, which would give more than m - 1, counts as 0. Diseases are pooled by
     Satterthwaite's formula.
+
+    `parts` are those of one run (`list_parts`), `units` the `count_effective_patients` of their diseases.
     """
-    units = count_effective_patients(labels, patients, hospitals)
     if units < 2:
         return 0.0
-    cells = list_cells(labels, hospitals)
-    each = np.array([_freedom(scores, cell, patients, strata) for cell in cells])
-    return min(units - 1, _pooled(cells, _patients_per_class(cells, patients), each))
+    cells = [cell for cell, _ in parts]
+    counts = _patients_per_class(cells, patients)
+    freedom = [_freedom(*part, each, patients) for part, each in zip(parts, counts, strict=True)]
+    return min(units - 1, _pooled(cells, counts, np.array(freedom)))
 
 
-def _freedom(scores: np.ndarray, cell: Cell, patients: np.ndarray, strata: np.ndarray | None) -> float:
+def _freedom(cell: Cell, components: Components, of_class: np.ndarray, patients: np.ndarray) -> float:
     """Degrees of freedom of the variance of one AUC, see `count_freedom`; two patients of each class."""
-    ((negatives, positives),) = _patients_per_class([cell], patients)
+    negatives, positives = of_class
     m = int(min(negatives, positives))
     rarer = cell.positive if positives <= negatives else ~cell.positive
-    components = list_components(scores[cell.rows, cell.column, None], cell.positive, strata, cell.rows)
     component, share = components[0 if positives <= negatives else 1]
     _, patient = np.unique(patients[cell.rows][rarer], return_inverse=True)
     value = np.bincount(patient, (share * (component - (share * component).mean()))[:, 0])
@@ -92,5 +88,5 @@ def _pooled(cells: Sequence[Cell], patients_per_class: np.ndarray, freedom: np.n
 def _patients_per_class(cells: Sequence[Cell], patients: np.ndarray) -> np.ndarray:
     """Patients with a negative and with a positive image of each: int `[cells, 2]`."""
     return np.array(
-        [[len(np.unique(patients[cell.rows[cell.positive == value]])) for value in (False, True)] for cell in cells]
+        [[len(pd.unique(patients[cell.rows[cell.positive == value]])) for value in (False, True)] for cell in cells]
     )

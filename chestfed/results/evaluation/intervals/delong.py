@@ -16,8 +16,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
-from chestfed.results.evaluation.labeled import list_cells
+from chestfed.results.evaluation.labeled import Cell, list_cells
+
+#: V10 `[n+, m]` and V01 `[n-, m]` of a cell, each beside its images' relative share of the pairs, `[n, 1]`.
+Components = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def auc_covariance(
@@ -50,13 +54,36 @@ def auc_covariance(
 
     None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
-    names, patient = np.unique(np.arange(len(labels)) if patients is None else patients, return_inverse=True)
+    given = list_parts(runs, labels, hospitals, strata), contrasts
+    return combine_parts(*given, np.arange(len(labels)) if patients is None else patients)
+
+
+def list_parts(
+    runs: Sequence[np.ndarray] | np.ndarray,
+    labels: np.ndarray,
+    hospitals: np.ndarray | None = None,
+    strata: np.ndarray | None = None,
+) -> list[tuple[Cell, Components]]:
+    """The structural components of each disease, or of each at each hospital; arguments of `auc_covariance`.
+
+    They take most of its time, and are the same for a disease and for a mean with it.
+    """
+    parts = []
+    for cell in list_cells(labels, hospitals):
+        scored = np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1)
+        parts.append((cell, _list_components(scored, cell.positive, strata, cell.rows)))
+    return parts
+
+
+def combine_parts(
+    parts: Sequence[tuple[Cell, Components]], contrasts: np.ndarray, patients: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The result of `auc_covariance` from the parts of the diseases that count."""
+    names, patient = np.unique(patients, return_inverse=True)
     effects, extra = np.zeros((len(names), contrasts.shape[1])), 0.0
     means: dict[int, np.ndarray] = {}  # per disease
-    for cell in list_cells(labels, hospitals):
+    for cell, both in parts:
         classes = cell.rows[cell.positive], cell.rows[~cell.positive]
-        scored = np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1)
-        both = list_components(scored, cell.positive, strata, cell.rows)
         mean = (both[0][1] * both[0][0]).mean(axis=0)
         means[cell.column] = means.get(cell.column, 0) + cell.weight * (mean @ contrasts)
         sums, factors = np.zeros((2, *effects.shape)), []
@@ -74,16 +101,16 @@ def auc_covariance(
 
 
 def _small_sample(patients: np.ndarray) -> float:
-    count = len(np.unique(patients))
+    count = len(pd.unique(patients))
     return count / (count - 1) if count > 1 else math.nan
 
 
-def list_components(
+def _list_components(
     scores: np.ndarray, positive: np.ndarray, strata: np.ndarray | None, rows: np.ndarray
-) -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]:
-    """V10 `[n+, m]` and V01 `[n-, m]` within strata, each beside its images' relative share of the pairs, `[n, 1]`.
+) -> Components:
+    """Components within strata, with shares of a class whose mean is 1.
 
-    The shares of a class have a mean of 1. `strata` are of all images, `rows` int `[n]` the place of these among them.
+    `strata` are of all images, `rows` int `[n]` the place of these among them.
     """
     if strata is None:
         v10, v01 = placements(scores, positive)
@@ -104,11 +131,17 @@ def placements(scores: np.ndarray, positive: np.ndarray) -> tuple[np.ndarray, np
     """DeLong's structural components V10 `[n+, m]` and V01 `[n-, m]` of scores `[n, m]`.
 
     V10 is the share of negatives that a positive image beats (a tie is one half), V01 the share of positives that beat
-    a negative one. Sun and Xu, equations 5 to 9: a midrank among all images less that among the own class.
+    a negative one. As Sun and Xu, equations 5 to 9, from one order of the images by their scores, none of them NaN.
     """
-    from scipy.stats import rankdata
-
-    among_all, count = rankdata(scores, axis=0), int(positive.sum())
-    v10 = (among_all[positive] - rankdata(scores[positive], axis=0)) / (len(positive) - count)
-    v01 = 1 - (among_all[~positive] - rankdata(scores[~positive], axis=0)) / count
-    return v10, v01
+    components = np.empty(scores.shape)
+    for score, component in zip(scores.T, components.T, strict=True):
+        order = np.argsort(score)
+        ranked, is_positive = score[order], positive[order]
+        starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))  # of runs of equal scores
+        ends = np.append(starts[1:], len(order))
+        negatives = np.append(0, np.cumsum(~is_positive))
+        beaten = (negatives[starts] + negatives[ends]) / 2
+        beating = 1 - ((starts + ends) / 2 - beaten) / (len(order) - negatives[-1])
+        place = np.repeat(np.arange(len(starts)), ends - starts)
+        component[order] = np.where(is_positive, (beaten / negatives[-1])[place], beating[place])
+    return components[positive], components[~positive]

@@ -19,7 +19,7 @@ import yaml
 from chestfed.results.evaluation.intervals import DEFAULT, bootstrap
 from chestfed.results.evaluation.intervals import MethodName as MethodName
 from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients, count_freedom
-from chestfed.results.evaluation.intervals.delong import auc_covariance
+from chestfed.results.evaluation.intervals.delong import Components, combine_parts, list_parts
 from chestfed.results.evaluation.intervals.interval import (
     ROUNDING,
     Bounds,
@@ -30,7 +30,7 @@ from chestfed.results.evaluation.intervals.interval import (
     quantile_interval,
     student_quantile,
 )
-from chestfed.results.evaluation.labeled import NO_ROTATION, Rotation, list_cells, list_strata
+from chestfed.results.evaluation.labeled import NO_ROTATION, Cell, Rotation, list_cells, list_strata
 
 #: A variance of AUCs below this is rounding.
 _NO_VARIANCE = 1e-24
@@ -93,6 +93,15 @@ class Contrast:
         columns = (self.labels[:, self.columns(place)] for place in places)
         return [count_effective_patients(labels, self.patients, self.hospitals) for labels in columns]
 
+    @cached_property
+    def _parts(self) -> list[tuple[Cell, Components]]:
+        return list_parts(self.runs, self.labels, self.hospitals, self.strata)
+
+    def select_parts(self, place: int) -> list[tuple[Cell, Components]]:
+        """Structural components of the diseases that a number is over, where they have both classes."""
+        columns = set(self.columns(place).tolist())
+        return [part for part in self._parts if part[0].column in columns]
+
     def too_few(self, place: int) -> str:
         """Why a number with fewer than two units has no interval."""
         if place == self.diseases:
@@ -143,10 +152,9 @@ class Contrast:
 
         Of models with several seeds it is that of their mean. Two patients of each class.
         """
-        columns, b = self.columns(place), len(self.runs) - self.seeds_a
+        b = len(self.runs) - self.seeds_a
         weights = np.repeat([-1 / max(self.seeds_a, 1), 1 / b], [self.seeds_a, b])[:, None]
-        scores, labels = list(self.runs[..., columns]), self.labels[:, columns]
-        covariance = auc_covariance(scores, labels, weights, self.patients, self.hospitals, self.strata)
+        covariance = combine_parts(self.select_parts(place), weights, self.patients)
         variance = 0.0 if covariance is None else float(covariance[1][0, 0])
         return math.sqrt(variance) if variance >= _NO_VARIANCE else 0.0, self.units[place] - 1
 
@@ -188,9 +196,7 @@ def _obuchowski(contrast: Contrast, place: int, value: float) -> Bounds:
         same = contrast.seeds_a and abs(value) < ROUNDING
         return Bounds(Interval(0.0, 0.0), p=1.0) if same else Bounds(reason=NO_VARIANCE)
     if not contrast.seeds_a:
-        columns = contrast.columns(place)
-        given = contrast.runs[0][:, columns], contrast.labels[:, columns]
-        freedom = count_freedom(*given, contrast.patients, contrast.hospitals, contrast.strata)
+        freedom = count_freedom(contrast.select_parts(place), contrast.patients, contrast.units[place])
         return Bounds(around_logit(value, student_quantile(freedom) * error))
     width = student_quantile(freedom) * error
     p = 2 * float(scipy.special.stdtr(freedom, -abs(value) / error))
