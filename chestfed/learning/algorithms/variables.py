@@ -138,6 +138,11 @@ def byte_count(record: Record) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in named_tensors(record).values())
 
 
+def find_norm(record: Record) -> float:
+    """Euclidean norm of all numbers of a message."""
+    return float(sum(float(tensor.norm()) ** 2 for tensor in named_tensors(record).values()) ** 0.5)
+
+
 def descend_(
     v: Tensor,
     step: float,

@@ -19,10 +19,15 @@ from chestfed.learning.exchange.exchange import PLAIN, Exchange
 _log = logging.getLogger("chestfed.learning.engines")
 
 
+#: Of a message: the node that sends it, its edge, the node that takes it, and the edge's number there.
+Route = tuple[int, int, int, int]
+
+
 class Fleet(ABC):
     """The clients of a run, by number in the order of addition, wherever their hosts are."""
 
     names: tuple[str, ...]
+    carries = False  #: whether nodes' messages go from host to host, by `carry`, and not by whoever asks
     keeps_its_states = False  #: whether hosts keep their clients' states themselves, so that no checkpoint has them
 
     @abstractmethod
@@ -36,6 +41,10 @@ class Fleet(ABC):
         TrainingError
             If a client cannot answer, or too many cannot; the message names it.
         """
+
+    def carry(self, turns: Sequence[int], routes: Sequence[Route]) -> list[tuple[float, int]]:
+        """Give messages of nodes, after local steps from these turns, to neighbors' hosts; norm and bytes of each."""
+        raise NotImplementedError
 
     @property
     def present(self) -> Sequence[int]:

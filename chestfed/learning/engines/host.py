@@ -139,6 +139,7 @@ class Host:
         self.snapshots: dict[int, Snapshot] = {0: Snapshot(None, tuple(client.positions()), memory=client.memory)}
         self._rule_of = rule_of
         self.stepped: dict[int, Snapshot] = {}  #: after local steps alone, by the turn that they went on from
+        self.arrived: dict[int, Record] = {}  #: messages that neighbors' hosts gave, by edge, until they are taken
 
     def answer(self, request: Request[Answer]) -> Answer:
         """Carry out a request.

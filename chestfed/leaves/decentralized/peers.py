@@ -24,6 +24,7 @@ from chestfed.plugins import (
     TrainingError,
     WireError,
     byte_count,
+    find_norm,
     from_named_tensors,
     mean_of,
     named_tensors,
@@ -63,6 +64,7 @@ class Steps(OwnRequest[Stepped[Message]]):
         client = host.client
         with host.running(self.after, self.buffers) as run:
             host.drop_before(self.after)
+            host.arrived = {}
             node = host.rule.local_round(run.state, client.oracle)
         host.refuse_not_finite([host.rule.current(node).primal], f"node '{client.name}': its point")
         host.stepped = {self.after: host.snapshot(node)}
@@ -76,13 +78,16 @@ class Steps(OwnRequest[Stepped[Message]]):
 
     def blank_answer(self, shapes: Any) -> Stepped[Message]:
         """A message per edge."""
-        messages = (message_along(shapes),) * len(self.edges)
+        messages = (shapes.edge_message,) * len(self.edges)
         return Stepped(messages, shapes.point.primal, 0.0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Take(OwnRequest[Located], Generic[Message]):
-    """Messages that came along these edges, after the `Steps` from the same turn. A turn."""
+    """Messages that came along these edges, after the `Steps` from the same turn. A turn.
+
+    The node takes what has arrived from neighbors' hosts too.
+    """
 
     is_turn: ClassVar[bool] = True
 
@@ -95,7 +100,9 @@ class Take(OwnRequest[Located], Generic[Message]):
         if self.after not in host.stepped:
             raise TrainingError(f"node '{host.client.name}' has made no local steps from turn {self.after}")
         stepped = host.stepped[self.after]
-        node = host.rule.exchange(stepped.state, dict(zip(self.edges, self.messages, strict=True)))
+        received = dict(zip(self.edges, self.messages, strict=True)) | host.arrived
+        host.arrived = {}
+        node = host.rule.exchange(stepped.state, received)
         host.snapshots[self.after + 1] = replace(stepped, state=node)
         return Located(host.rule.current(node))
 
@@ -103,7 +110,7 @@ class Take(OwnRequest[Located], Generic[Message]):
     def blank(cls, shapes: Any, plain: Mapping[str, object], sender: str) -> Take[Message]:
         """With a message along each edge that it names."""
         edges = read_edge_numbers(shapes, plain, sender, "Take")
-        return cls(0, edges, (message_along(shapes),) * len(edges))
+        return cls(0, edges, (shapes.edge_message,) * len(edges))
 
     def blank_answer(self, shapes: Any) -> Located:
         """The node's point."""
@@ -125,11 +132,6 @@ def read_edge_numbers(shapes: Any, plain: Mapping[str, object], sender: str, nam
             f"{sender}: {name} names edges that the node does not have", kind="unknown edges", sender=sender
         )
     return edges
-
-
-def message_along(shapes: Any) -> Any:
-    """Message of a node along an edge, without content."""
-    return shapes.blank_rule.message(shapes.state, 0)
 
 
 @dataclass(frozen=True)
@@ -256,17 +258,28 @@ class PeerEngine(Engine[Peers], Generic[State, Message]):
         for i, j in self._edges(int(state.rounds)):
             for node, other in ((i, j), (j, i)):
                 ends[node].append((self._neighbors[node].index(other), other))
-        edges = [tuple(edge for edge, _ in pairs) for pairs in ends]
+        routes = [  # in the order in which each node takes its messages
+            (other, self._neighbors[other].index(node), node, edge)
+            for node, pairs in enumerate(ends)
+            for edge, other in pairs
+        ]
         turns: list[int] = state.turns.tolist()
+        if self.fleet.carries:
+            ends = [[] for _ in ends]  # no message comes here
+        edges = [tuple(edge for edge, _ in pairs) for pairs in ends]
         work = self.fleet.ask_all(lambda node: Steps[Message](turns[node], state.buffers, edges[node]))
         sent = {
             (node, other): message
             for node, pairs in enumerate(ends)
             for (_, other), message in zip(pairs, work[node].messages, strict=True)
         }
+        if self.fleet.carries:
+            costs = self.fleet.carry(turns, routes)
+        else:
+            messages = [sent[source, target] for source, _, target, _ in routes]
+            costs = [(find_norm(message), byte_count(message)) for message in messages]
         sizes: dict[str, float] = {}
-        for (node, _), message in sent.items():
-            size = sum(float(tensor.norm()) ** 2 for tensor in named_tensors(message).values()) ** 0.5
+        for (node, *_), (size, _) in zip(routes, costs, strict=True):
             sizes[self.fleet.names[node]] = max(size, sizes.get(self.fleet.names[node], 0.0))
         refuse_outsized(sizes, float(self.current(state).primal.norm()))
         taken = self.fleet.ask_all(
@@ -276,7 +289,7 @@ class PeerEngine(Engine[Peers], Generic[State, Message]):
         record = RoundRecord(
             sum(steps.gradients for steps in done),
             sum(steps.images for steps in done),
-            bytes_up=sum(map(byte_count, sent.values())),
+            bytes_up=sum(count for _, count in costs),
             bytes_down=0,
             loss=sum(steps.loss for steps in done) / len(done),
             drift=spread([point.primal for point in points]),

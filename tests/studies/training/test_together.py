@@ -13,6 +13,9 @@ import torch
 
 from chestfed.core import checkpoint
 from chestfed.core.errors import TrainingError
+from chestfed.learning.algorithms.variables import Point
+from chestfed.learning.engines.messages.wire import WireError
+from chestfed.learning.engines.ranks.fleet import RankFleet, carry_messages
 from chestfed.learning.engines.ranks.link import Link
 from chestfed.learning.engines.torchrun import Options
 from chestfed.learning.models import FlatModule
@@ -26,6 +29,7 @@ from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.deployments.ranks import Ranks
 from chestfed.studies.training.deployments.scores import gather_scores, score_share, send_scores
 from chestfed.studies.training.loop import train_federated
+from tests.cases import assert_refused
 from tests.learning.engines.forked_ranks import fork_ranks, run_ranks
 from tests.studies.training.test_batch_norm import Tiny
 from tests.studies.training.test_resume_algorithms import make_pipeline
@@ -88,12 +92,12 @@ def test_scores_of_ranks_equal_one(name: str, ranks: int, tmp_path: Path) -> Non
     assert all(len(test.labels) // ranks - 8 <= count < len(test.labels) for count in others)
 
 
-def train(folder: Path, deployment: Deployment, setup: Experiment) -> list[bytes]:
-    """Both stages with three clients: weights and losses of stage 1, point and scores of stage 2."""
+def train(folder: Path, deployment: Deployment, setup: Experiment, clients: int = 3) -> list[bytes]:
+    """Both stages: weights and losses of stage 1, point and scores of stage 2."""
     for stage in ("one", "two"):
         (folder / stage).mkdir(parents=True, exist_ok=True)
     start = deployment.pretrain(setup, folder / "one", lambda step, loss: None)
-    trained = train_federated(setup, 3, start, folder / "two", lambda history: None, deployment)
+    trained = train_federated(setup, clients, start, folder / "two", lambda history: None, deployment)
     parts = [start.weights, torch.tensor(start.losses), trained.point.primal, trained.point.dual]
     return [*(part.numpy().tobytes() for part in parts), trained.outputs.scores.tobytes()]
 
@@ -149,6 +153,23 @@ def test_batch_norm_on_four_ranks_is_that_of_one(tmp_path: Path) -> None:
     for got, due in zip(found, undivided, strict=True):
         kind = np.float32 if len(due) % 8 else np.float64
         np.testing.assert_allclose(np.frombuffer(got, kind), np.frombuffer(due, kind), rtol=1e-6, atol=1e-8)
+
+
+def test_message_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    def work(link: Link) -> list[tuple[float, int]]:
+        rule = SimpleNamespace(message=lambda state, edge: Point(torch.tensor([1.0, state]), torch.zeros(0)))
+        shapes: Any = SimpleNamespace(edge_message=Point(torch.empty(2, device="meta"), torch.empty(0, device="meta")))
+        host: Any = SimpleNamespace(rule=rule, stepped={7: SimpleNamespace(state=float("nan"))}, arrived={})
+        hosts, routes = {link.rank: host}, [(1, 0, 0, 0), (0, 0, 1, 0)]
+        if link.rank == 0:
+            host.stepped[7].state = 2.0
+            return RankFleet(link, ("a", "b"), hosts, [shapes] * 2, [[0], [1]]).carry([7, 7], routes)
+        carry_messages(link, link.hear(), hosts, [shapes] * 2, [[0], [1]])
+        return []
+
+    first, _ = run_ranks(tmp_path, 2, work)
+    with assert_refused(WireError, "not finite", sender="rank 1"):
+        raise first
 
 
 def test_unreadable_image_of_a_rank_is_named(tmp_path: Path) -> None:

@@ -166,6 +166,12 @@ class Shapes:
     def _message(self) -> Move:
         return self.blank_rule.message(self.blank_rule.start_stage(self.point))
 
+    @property
+    def edge_message(self) -> Record:
+        """Message of a node along an edge."""
+        message: Record = self.blank_rule.message(self.state, 0)
+        return message
+
     @cached_property
     def state(self) -> Record:
         """The client's state."""

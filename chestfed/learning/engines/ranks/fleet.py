@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from chestfed.learning.engines.fleet import Fleet
+from chestfed.learning.algorithms.variables import byte_count, find_norm, from_named_tensors, is_finite, named_tensors
+from chestfed.learning.engines.fleet import Fleet, Route
 from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.requests import Answer, Request
 from chestfed.learning.engines.messages.shapes import Shapes
@@ -34,6 +36,8 @@ class RankFleet(Fleet):
 
     `teams` are the ranks that compute each client; the first of them answers.
     """
+
+    carries = True
 
     def __init__(
         self,
@@ -58,6 +62,15 @@ class RankFleet(Fleet):
         for work in works:
             self._link.finish(work, "a rank that was sent something")
         return {number: answers[number] for number in requests}
+
+    def carry(self, turns: Sequence[int], routes: Sequence[Route]) -> list[tuple[float, int]]:
+        """See `Fleet.carry`: from rank to rank, all at once."""
+        self._link.announce({"do": "carry", "turns": turns, "routes": routes})
+        sizes = _carry(self._link, turns, routes, self._hosts, self._shapes, self._teams)
+        for rank in sorted({self._teams[source][0] for source, *_ in routes} - {0}):
+            note = self._link.fetch(rank, f"rank {rank}")
+            sizes |= {number: (norm, count) for number, norm, count in note["sizes"]}
+        return [sizes[number] for number in range(len(routes))]
 
     def close(self) -> None:
         """Release the batches' threads and files; the other ranks do so when the next clients are announced."""
@@ -126,3 +139,56 @@ def _open_parcel(link: Link, pieces: Sequence[Piece], ranks: Sequence[int]) -> d
     if len(ranks) > 1:
         return link.take(0, pieces, "rank 0")
     return link.pull(0, pieces, "rank 0") if ranks == [link.rank] else {}
+
+
+def carry_messages(
+    link: Link,
+    note: Mapping[str, Any],
+    hosts: Mapping[int, Host],
+    shapes: Sequence[Shapes],
+    teams: Sequence[Sequence[int]],
+) -> None:
+    """Send and take this rank's share of the messages that rank 0 announced, and report to it what was sent."""
+    sizes = _carry(link, note["turns"], note["routes"], hosts, shapes, teams)
+    if sizes:
+        for work in link.post(0, {"sizes": [(number, *size) for number, size in sizes.items()]}):
+            link.finish(work, "rank 0")
+
+
+def _carry(
+    link: Link,
+    turns: Sequence[int],
+    routes: Sequence[Route],
+    hosts: Mapping[int, Host],
+    shapes: Sequence[Shapes],
+    teams: Sequence[Sequence[int]],
+) -> dict[int, tuple[float, int]]:
+    """Give messages to the hosts that take them; norm and bytes of those that this rank answers for, by route."""
+    sizes: dict[int, tuple[float, int]] = {}
+    sent: list[tuple[int, Tensor]] = []
+    due: list[tuple[int, Tensor]] = []
+    arriving: list[tuple[Route, dict[str, Tensor]]] = []
+    for number, (source, edge, target, place) in enumerate(routes):
+        first = teams[source][0]
+        if source in hosts:
+            host = hosts[source]
+            message = host.rule.message(host.stepped[turns[source]].state, edge)
+            if link.rank == first:
+                sizes[number] = find_norm(message), byte_count(message)
+                others = [rank for rank in teams[target] if rank not in teams[source]]
+                sent += [(rank, part) for rank in others for part in named_tensors(message).values()]
+            if target in hosts:
+                hosts[target].arrived[place] = message
+        elif target in hosts:
+            hosts[target].arrived[place] = like = shapes[target].edge_message  # its place in the order, for now
+            parts = {name: torch.empty_like(part, device=link.place) for name, part in named_tensors(like).items()}
+            due += [(first, part) for part in parts.values()]
+            arriving.append(((source, edge, target, place), parts))
+    link.swap(sent, due, "a rank with a neighbor")
+    for (source, _, target, place), parts in arriving:
+        if not all(map(is_finite, parts.values())):
+            sender = f"rank {teams[source][0]}"
+            raise WireError(f"{sender}: a message has NaN or infinity", kind="not finite", sender=sender)
+        tensors = {name: part.to(link.device) for name, part in parts.items()}
+        hosts[target].arrived[place] = from_named_tensors(hosts[target].arrived[place], tensors)
+    return sizes

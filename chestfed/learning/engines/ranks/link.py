@@ -156,6 +156,16 @@ class Link:
             works = dist.batch_isend_irecv(operations) if operations else []
         return [work for work in works if work is not None]
 
+    def swap(self, sent: Iterable[tuple[int, Tensor]], due: Iterable[tuple[int, Tensor]], what: str) -> None:
+        """Send tensors to ranks and write those that are due from others in place, all at once; raises as `finish`."""
+        operations = [dist.P2POp(dist.isend, part, rank) for rank, tensor in sent for part in self._sendable([tensor])]
+        for rank, tensor in due:
+            if tensor.numel():
+                operations.append(dist.P2POp(dist.irecv, tensor, rank))
+                self.received += tensor.numel() * tensor.element_size()
+        for work in self.exchange(operations, what):
+            self.finish(work, what)
+
     def _share(self, part: Tensor, what: str, limit: timedelta) -> None:
         """Take part in the broadcast of a piece of a note."""
         with self._explained(what, None):

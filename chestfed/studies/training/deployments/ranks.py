@@ -20,7 +20,7 @@ from chestfed.learning.engines.host import Host
 from chestfed.learning.engines.messages.shapes import Shapes
 from chestfed.learning.engines.messages.wire import Piece, count_pieces
 from chestfed.learning.engines.parts import Parts
-from chestfed.learning.engines.ranks.fleet import RankFleet, answer_requests
+from chestfed.learning.engines.ranks.fleet import RankFleet, answer_requests, carry_messages
 from chestfed.learning.engines.ranks.link import Link
 from chestfed.learning.engines.ranks.parts import find_team, make_parts
 from chestfed.learning.engines.torchrun import Options
@@ -160,6 +160,9 @@ class _Follower:
         link = self._link
         if note["do"] == "ask":
             answer_requests(link, note, self._hosts, self._shapes, self._teams)
+            return
+        if note["do"] == "carry":
+            carry_messages(link, note, self._hosts, self._shapes, self._teams)
             return
         experiment = self.studies[note["study"]]
         match note["do"]:
