@@ -29,7 +29,7 @@ import xxhash
 from chestfed.core.errors import ImageProblem, Problem
 from chestfed.core.processes.workers import parallel_map
 from chestfed.data.images.copies import open_database, publish
-from chestfed.data.images.database import FILES, KEY, Database, Row, only_writer, unpack_keys
+from chestfed.data.images.database import FILES, KEY, Database, Row, only_writer, pack_keys, unpack_keys
 from chestfed.data.images.decoding.compressed import MAX_BYTES
 from chestfed.data.images.levels import Stored
 from chestfed.data.images.place import find_cache
@@ -248,7 +248,8 @@ class SiteStore:
     ) -> None:
         """Write results by content, and the stamps of their files; the same picture may be twice in a site."""
         tables = {kind.name: [Row(key, *kind.encode(result)) for key, result in results.items()]}
-        tables[kind.name] = [row for row in tables[kind.name] if not self.database.has(kind.name, row.key)]
+        known, _, _ = self.database.find(kind.name, {}, pack_keys(list(results)))
+        tables[kind.name] = [row for row, there in zip(tables[kind.name], known, strict=True) if not there]
         if self.database.writable:
             rows = rows[files.contents[rows] != np.zeros((), KEY)]
             columns = (unpack_keys(array[rows]) for array in (names, stamps, files.contents))

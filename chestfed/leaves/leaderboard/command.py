@@ -33,7 +33,7 @@ def submit(
         list[Path],
         typer.Argument(metavar="RUN", help="Run folders of one method, one per training seed.", show_default=False),
     ],
-    benchmark: BenchmarkName = "samples-v1",
+    benchmark: BenchmarkName = "samples-v2",
     method: Annotated[str | None, options.optional(help="Name on the page. Default: the algorithm.")] = None,
     authors: Annotated[str, options.optional(help="Shown on the page.")] = "",
     url: Annotated[str, options.optional(help="Address of a paper or code, shown on the page.")] = "",
@@ -85,7 +85,7 @@ def submit(
 
 def leaderboard(
     folder: Annotated[Path | None, typer.Argument(help="Folder of submissions.", show_default=False)] = None,
-    benchmark: BenchmarkName = "samples-v1",
+    benchmark: BenchmarkName = "samples-v2",
     output: Annotated[
         Path | None, options.optional(help="The page, with a CSV beside it. Default: leaderboard.html in the folder.")
     ] = None,

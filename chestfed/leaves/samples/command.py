@@ -13,7 +13,7 @@ from chestfed.core.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-Size = Literal["default", "small", "tiny", "large"]
+Size = Literal["default", "full", "tiny", "large"]
 
 
 def samples(
@@ -22,7 +22,7 @@ def samples(
     size: Annotated[
         Size,
         typer.Option(
-            help="default: about 3,500 images; small: as many, with half the rows and columns, in a third of the time; "
+            help="default: about 3,500 images; full: as many, with twice the rows and columns, in twice the time; "
             "tiny: 275, for tests; large: 432, with --extra alone."
         ),
     ] = "default",

@@ -26,7 +26,7 @@ from chestfed.core.errors import ChestfedError
 from chestfed.core.randomness import numpy_stream
 from chestfed.leaves.samples.drawing.acquisition import Look
 from chestfed.leaves.samples.drawing.phantom import draw_film
-from chestfed.leaves.samples.hospitals import HALVED, SIZES, Hospital, draw_hospital_images
+from chestfed.leaves.samples.hospitals import SIZES, Hospital, draw_hospital_images
 from chestfed.leaves.samples.layouts import identifier, save_png, stored_levels, write_dicom
 from chestfed.leaves.samples.patients import Film
 from chestfed.leaves.samples.tables import Row, write_rows
@@ -120,7 +120,7 @@ def write_extra(
             f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)",
             kind="not a short name",
         )
-    if size not in (sizes := (*SIZES, "large")):
+    if size not in (sizes := ("default", "tiny", "large")):
         raise ChestfedError(f"unknown size '{size}'; choose one of {', '.join(sizes)}", kind="unknown size")
     root = folder / f"synthetic-{name}"
     stamp = {"synthetic": True, "extra": shape, "version": EXTRA_VERSION, "seed": seed, "size": size}
@@ -131,8 +131,7 @@ def write_extra(
         with FileLock(folder / ".samples.lock"):
             if not is_written(root, stamp, what):
                 with create_part_folder(root) as part:
-                    look = _HOSPITAL.look.halve() if size in HALVED else _HOSPITAL.look
-                    _write_files(part, name, SHAPES[shape], films, look, seed, progress)
+                    _write_files(part, name, SHAPES[shape], films, _HOSPITAL.look, seed, progress)
                     finish(part, root, stamp)
     tops = {path.partition("/")[0] for path in films}
     table = SHAPES[shape].table

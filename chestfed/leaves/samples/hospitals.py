@@ -27,9 +27,9 @@ TEST_POSITIVES: Final = 0.06
 
 
 #: At most so many images are written per hospital and split.
-SIZES: Final = {"default": sys.maxsize, "small": sys.maxsize, "tiny": 24}
-#: Sizes whose pictures have half as many rows and columns.
-HALVED: Final = ("small",)
+SIZES: Final = {"default": sys.maxsize, "full": sys.maxsize, "tiny": 24}
+#: Sizes whose pictures have half as many rows and columns: nothing is trained at more than 80 pixels on them.
+HALVED: Final = ("default",)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from chestfed.leaves.samples.layouts import PATHS, write_picture
 from chestfed.leaves.samples.patients import Film
 
 #: Raised when the same seed gives other hospitals than before.
-SAMPLES_VERSION: Final = 7
+SAMPLES_VERSION: Final = 8
 
 STAMP: Final = "synthetic.json"
 MARKER_TEXT: Final = """\

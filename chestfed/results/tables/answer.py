@@ -21,6 +21,8 @@ from chestfed.results.tables.presentations import find_presentation
 _WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Significance level of a difference.
 _LEVEL: Final = 0.05
+#: More training seeds than these are not advised.
+_MOST_SEEDS: Final = 20
 #: How synthetic hospitals get AUCs.
 _LARGER_SAMPLES: Final = (
     "with `--set samples.size=default`, in a federation also `chestfed samples` without `--size`, there are enough "
@@ -211,6 +213,8 @@ def _advise(results: Results, mean: DifferenceRow | None) -> dict[str, Any]:
         if needed <= seeds:
             return {}
         text = f"{size} is seen with {needed:,} training seeds ({POWER:.0%} power{assumed})."
+        if needed > _MOST_SEEDS:
+            return {"advice": f"{text} With more test patients fewer are enough."}
         return {"advice": text, "seeds": needed}
     if times is None:
         return {}

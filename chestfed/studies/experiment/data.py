@@ -21,9 +21,9 @@ class SampleHospitals(StrictModel):
     """Synthetic hospitals that the study writes into `data_root` if they are not there."""
 
     seed: int = Field(1, description="seed of patients and images")
-    size: Literal["default", "small", "tiny"] = Field(
+    size: Literal["default", "full", "tiny"] = Field(
         "default",
-        description="default: about 3,500 images; small: as many, with half the rows and columns; tiny: 275, for tests",
+        description="default: about 3,500 images; full: as many, with twice the rows and columns; tiny: 275, for tests",
     )
 
 

@@ -68,7 +68,7 @@ def test_tab_completes_commands_and_choices() -> None:
     assert {"study", "evaluate", "site"} <= set(completed(""))
     assert {"new", "check", "card", "probe", "stats", "table"} == set(completed("site", ""))
     assert completed("evaluate", "model.onnx", "--split", "h") == ["held-out"]
-    assert completed("samples", "--size", "") == ["default", "small", "tiny", "large"]
+    assert completed("samples", "--size", "") == ["default", "full", "tiny", "large"]
     for words in (["study", "--methods"], ["algorithms"]):
         assert {"codasca", "coda_plus"} <= set(completed(*words, "cod"))
         assert "scaffold" not in completed(*words, "cod")

@@ -63,7 +63,7 @@ new pipeline mine --from digits_ih
 compare runs/synthetic-small-*/k1 runs/synthetic-small-*/k3 --out paired --resamples 10
 runs/synthetic-small-*/k1: compare --k 1 predictions.parquet . --resamples 10
 ui --out runs --port 1
-leaderboard --datasheet samples-v1 --output sheet.json
+leaderboard --datasheet samples-v2 --output sheet.json
 tune pipelines/small.yaml --methods fedprox --trials 1 --seeds 1 --no-tracking
 cache list cache
 cache prune cache

@@ -212,7 +212,7 @@ def test_closed_data_set_discloses_no_image(tiny_hospitals: Path, tmp_path: Path
 def test_bundled_benchmarks_are_fixed() -> None:
     benchmarks = [load_benchmark(file.stem)[0] for file in FOLDER.glob("*.yaml")]
     assert {benchmark.name: benchmark.verifiable for benchmark in benchmarks} == {
-        "samples-v1": True,
+        "samples-v2": True,
         "real-films-v1": True,
         "source-addition-v1": False,
     }

@@ -35,6 +35,6 @@ def test_wrong_arguments_are_refused(chestfed: Callable[..., Any], tmp_path: Pat
         assert rule in " ".join(refused.err.split())
         assert "String" not in refused.err
     assert (
-        chestfed("submit", run, "--benchmark", "samples-v1", "--out", tmp_path / "file.zip").code == 1
+        chestfed("submit", run, "--benchmark", "samples-v2", "--out", tmp_path / "file.zip").code == 1
     )  # K=5 is missing
     assert not (tmp_path / "file.zip").exists()

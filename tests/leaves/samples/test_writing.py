@@ -181,17 +181,17 @@ def test_a_full_disk_names_the_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "another folder" in str(error.value)
 
 
-def test_small_pictures_show_the_same_patients() -> None:
-    for default, small in zip(HOSPITALS[:2], list_hospitals("small"), strict=False):
-        films = [film for film in draw_hospital_images(default, 1, 24) if film.view != "lateral"][:6]
-        pairs = [[draw_film(film, each.look, 1, default.name) for each in (default, small)] for film in films]
-        assert {(2 * half.shape[0], 2 * half.shape[1]) for _, half in pairs} == {default.look.shape}
+def test_half_pictures_show_the_same_patients() -> None:
+    for full, halved in zip(HOSPITALS[:2], list_hospitals("default"), strict=False):
+        films = [film for film in draw_hospital_images(full, 1, 24) if film.view != "lateral"][:6]
+        pairs = [[draw_film(film, each.look, 1, full.name) for each in (full, halved)] for film in films]
+        assert {(2 * half.shape[0], 2 * half.shape[1]) for _, half in pairs} == {full.look.shape}
         trained = [[cv2.resize(each, (64, 64), interpolation=cv2.INTER_AREA) for each in pair] for pair in pairs]
         alike = [np.corrcoef(*(each.ravel() for each in pair))[0, 1] for pair in trained]
         assert np.median(alike) > 0.85  # other exposures are drawn
 
 
-def test_small_pictures_are_as_noisy() -> None:
+def test_half_pictures_are_as_noisy() -> None:
     """Their pixels are larger, and as noisy as the mean of four of the others."""
     plain = replace(HOSPITALS[0].look, black=(0.2, 0), white=(0.8, 0), gamma=(1.0, 0), collimated=0.0, edges=0.0)
     noise = []

@@ -216,6 +216,7 @@ def test_one_class_has_no_findings() -> None:
     ("needed", "times", "seeds", "words"),
     [
         (12, None, 12, "is seen with 12 training seeds"),
+        (115, None, None, "is seen with 115 training seeds"),
         (20, 3.0, None, "it takes 600 patients in place of 200, and 20 seeds"),
         (None, math.inf, None, "No number of training seeds shows"),
     ],
