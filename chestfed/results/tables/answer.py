@@ -209,18 +209,18 @@ def _advise(results: Results, mean: DifferenceRow | None) -> dict[str, Any]:
     which = f"that of {mean['model']} and {mean['reference']}" if several else "this"
     size = f"A difference as large as {which}, {abs(mean['difference']):.3f},"
     assumed = f", if its standard deviation over seeds is {SEED_DEVIATION:g}" if seeds == 1 else ""
+    known = results.about.get("has_patients", True)
+    tested = "patients" if known else "images"
     if needed is not None and times is None:
         if needed <= seeds:
             return {}
         text = f"{size} is seen with {needed:,} training seeds ({POWER:.0%} power{assumed})."
         if needed > _MOST_SEEDS:
-            return {"advice": f"{text} With more test patients fewer are enough."}
+            return {"advice": f"{text} With more test {tested} fewer are enough."}
         return {"advice": text, "seeds": needed}
     if times is None:
         return {}
     size = f"a{size[1:]}"
-    known = results.about.get("has_patients", True)
-    tested = "patients" if known else "images"
     text = f"No number of training seeds shows {size} on these test {tested} with {POWER:.0%} power"
     if needed is not None:
         count = mean["patients"] if known else mean["images"]
