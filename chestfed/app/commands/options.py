@@ -16,7 +16,6 @@ import typer
 from chestfed.app.commands.algorithms import known_algorithms
 from chestfed.app.commands.shell import RARE
 from chestfed.core.bundled import advise_name, list_pipelines, list_runs, list_sites, recognize, run_path, site_file
-from chestfed.core.config import OptionAssignment
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.data.images.place import AUTO as AUTO
@@ -205,6 +204,8 @@ def join_overrides(assignments: Sequence[str] | None, options: Mapping[str, obje
     typed = {key: f"--{_OPTIONS.get(key, key.rpartition('.')[2])}" for key in given}
     if twice:
         raise typer.BadParameter(f"--set {twice[0]} and {typed[twice[0]]} are the same key: use only one of them")
+    from chestfed.core.config import OptionAssignment  # YAML and pydantic: --help does without
+
     return [*(assignments or ()), *(OptionAssignment(f"{key}={value}", typed[key]) for key, value in given.items())]
 
 
