@@ -72,6 +72,9 @@ def _list_candidates(hashes: np.ndarray, number: int, limit: int) -> Iterator[tu
     bands, and at most limit/4 in this band and the three that follow it: in the bands behind the place where the sum of
     the bits, less limit/16 per band, is largest. So for each band only pairs that differ there in one bit or none are
     listed (`limit` is below 32), and then in few bits of four bands.
+
+    That is quadratic in the end: of 684 images of ChestX-ray8 a pair is listed 0.035 times (random hashes: 0.004), at
+    10^6 images 10^11 times. Eleven bands that may differ in two bits would list a fifth, of ten times the buckets.
     """
     order = numpy_stream(0, "bands of perceptual hashes").permutation(8 * hashes.shape[1])
     dealt = np.packbits(np.unpackbits(hashes, axis=1)[:, order], axis=1)
