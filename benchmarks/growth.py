@@ -8,7 +8,7 @@ rounds     the same with two clients, to 2,000 rounds
 studies    runs of the size of a study (a parent and five children, 60 rounds each) into one local store, to 200
 rows       a hospital's own label file, opened, to a million rows
 images     what `chestfed evaluate` says of a test set, five diseases and three columns of groups, to 280,000 images
-page       the page of a study of two K with such a test set
+page       the page of a study of two K with such a test set, to 70,000 images
 seeds      results and comparison of the seeds of a study, to 100
 runs       `chestfed runs` of a folder, to 300
 copies     `chestfed site check`: near copies among hashes, to 112,000 images
@@ -254,7 +254,7 @@ PARTS: dict[str, _Part] = {
     "studies": _Part(measure_studies, (8, 40, 200)),
     "rows": _Part(measure_rows, (10_000, 100_000, 1_000_000)),
     "images": _Part(measure_images, (17_500, 70_000, 280_000)),
-    "page": _Part(measure_page, (17_500, 70_000, 280_000)),
+    "page": _Part(measure_page, (17_500, 35_000, 70_000)),
     "seeds": _Part(measure_seeds, (4, 20, 100)),
     "runs": _Part(measure_runs, (12, 60, 300)),
     "copies": _Part(measure_copies, (7_000, 28_000, 112_000)),
