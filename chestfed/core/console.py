@@ -35,6 +35,10 @@ _NAME_WIDTH: Final = 12  #: a name of at most so many characters is not folded
 _LONG_WORD: Final = re.compile(r"[A-Za-z]{11,}")
 
 
+class ChestfedWarning(UserWarning):
+    """A warning to a user; the command line prints it as one line."""
+
+
 def open_console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A rich console that prints text as it is: brackets and colons in names mean nothing (`:100:` is not a picture).
 
@@ -73,8 +77,6 @@ def show_warning(console: Console, text: str) -> None:
 
     For a console that is quiet because Python asked for it, the warning is one of Python's: `ChestfedWarning`.
     """
-    from chestfed.core.errors import ChestfedWarning  # which imports this file
-
     if console.quiet and output().mode == "text":
         warnings.warn(text, ChestfedWarning, stacklevel=2)
     else:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Final
 
+from chestfed.core.console import ChestfedWarning as ChestfedWarning  # beside the errors for those who import it
 from chestfed.core.console import plural
 
 #: A word of a name.
@@ -72,10 +73,6 @@ class NotWrittenError(ChestfedError):
     def __init__(self, message: str, error: OSError) -> None:
         self.reason = os.strerror(error.errno) if error.errno else "unknown reason"
         super().__init__(message, kind="cannot be written", reason=self.reason)
-
-
-class ChestfedWarning(UserWarning):
-    """A warning to a user; the command line prints it as one line."""
 
 
 class ImageError(ChestfedError):

@@ -26,7 +26,7 @@ def test_errors_can_be_pickled(error: ChestfedError) -> None:
 
 def test_no_subclass_undoes_it() -> None:
     """Whatever it takes, its `__reduce__` is that of the base."""
-    kinds = [ChestfedError]
+    kinds: list[type[ChestfedError]] = [ChestfedError]
     for kind in kinds:
         kinds += kind.__subclasses__()
     assert MisplacedError in kinds

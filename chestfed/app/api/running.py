@@ -71,11 +71,9 @@ def run(
         place of the pipeline's hospitals; names of the tasks, one per column of labels.
     k, seeds, splits
         Numbers of clients; several training seeds, or how many from the pipeline's on; how many splits of the patients.
-    jobs, data, overrides, strict
-        Studies, or K of one, that run at a time in processes of their own; folder that contains the sites' folders; any
-        keys, as `["federated.window=8"]`; refuse K of other versions.
-    quiet
-        Print nothing; warnings are Python's, as `ChestfedWarning`.
+    jobs, data, overrides, strict, quiet
+        Studies, or K of one, at a time, in own processes; folder that contains the sites' folders; any keys, as
+        `["federated.window=8"]`; refuse K of other versions; print nothing, and warn by Python's `ChestfedWarning`.
 
     Returns
     -------

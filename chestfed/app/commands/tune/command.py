@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
 from chestfed.app.commands import options
+from chestfed.app.commands.tune.counts import COUNTS
 from chestfed.core.bundled import pipeline_file
 from chestfed.core.console import open_console
-
-#: Option -> its default, and that of a quick search.
-COUNTS: Final = {"trials": (20, 4), "seeds": (3, 1), "confirm": (3, 0)}
 
 
 def _default(name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 
 from chestfed.app.commands.progress import Bars
-from chestfed.app.commands.tune.command import COUNTS
+from chestfed.app.commands.tune.counts import COUNTS
 from chestfed.app.studies import Session
 from chestfed.core.config import Document
 from chestfed.core.console import command, say, show_warning, text_table

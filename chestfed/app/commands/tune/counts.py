@@ -1,0 +1,6 @@
+"""How much `tune` tries where nothing else is said."""
+
+from typing import Final
+
+#: Option -> its default, and that of a quick search.
+COUNTS: Final = {"trials": (20, 4), "seeds": (3, 1), "confirm": (3, 0)}
