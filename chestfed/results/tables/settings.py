@@ -187,7 +187,8 @@ def summarize_hospitals(
     """Fairness over hospitals of each model: `worst`, `spread` and `losing`, by the mean AUC at each hospital.
 
     `estimates` are those of the view `hospitals`. Spread is the standard deviation over hospitals; losing the share of
-    hospitals at which the model is below the model `reference`, or below `own`, the AUC of each hospital's own data.
+    hospitals at which the model is below the model `reference`, or below `own`, the AUC of each hospital's own data,
+    of the `hospitals` where both are known.
     Empty with fewer than two hospitals.
     """
     rows = estimates[(estimates["disease"] == "mean") & estimates["auc"].notna()]
@@ -197,8 +198,10 @@ def summarize_hospitals(
     bars = pd.Series(own, dtype=float).reindex(aucs.columns) if own else None
     if bars is None and reference in aucs.index:
         bars = aucs.loc[[reference]].iloc[0]
-    below = np.nan if bars is None else aucs.lt(bars).where(aucs.notna() & bars.notna()).mean(axis=1)
-    summary = {"worst": aucs.min(axis=1), "spread": aucs.std(axis=1), "losing": below, "hospitals": aucs.count(axis=1)}
+    compared = aucs.notna() if bars is None else aucs.notna() & bars.notna()
+    below = np.nan if bars is None else aucs.lt(bars).where(compared).mean(axis=1)
+    counts = {"losing": below, "hospitals": compared.sum(axis=1)}
+    summary = {"worst": aucs.min(axis=1), "spread": aucs.std(axis=1), **counts}
     return pd.DataFrame(summary).rename_axis(index="method")
 
 

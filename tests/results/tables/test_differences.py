@@ -28,6 +28,7 @@ from chestfed.results.tables.frames import list_records
 from chestfed.results.tables.predictions import group_seeds, load_predictions
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_comparison
+from chestfed.results.tables.settings import summarize_hospitals
 from chestfed.results.tables.views import make_seeds_grid
 from tests.cases import assert_refused
 from tests.results.tables.finished_runs import IMAGES, NAMES, labels_and_patients, write_run
@@ -255,3 +256,13 @@ def test_command_prints_writes_differences(tmp_path: Path, chestfed: Callable[..
     assert (row["data"], row["protocol"], row["n"]) == ("synthetic", "frontal-image", IMAGES)
     called = chestfed("compare", a)
     assert (called.code, "two models" in called.err) == (1, True)
+
+
+def test_a_share_of_hospitals_is_of_those_compared() -> None:
+    """Own data were trained at two hospitals of three: one of the two is below."""
+    rows = [
+        {"model": "K=3", "place": place, "disease": "mean", "auc": auc}
+        for place, auc in (("a", 0.8), ("b", 0.6), ("c", 0.7))
+    ]
+    summary = summarize_hospitals(pd.DataFrame(rows), "K=1", {"a": 0.7, "b": 0.65, "c": None})
+    assert summary.loc["K=3", ["losing", "hospitals"]].tolist() == [0.5, 2]
