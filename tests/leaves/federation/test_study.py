@@ -198,6 +198,15 @@ def test_restarts_keep_tables_of_one_process(home: Path, in_process: str) -> Non
     assert any("server: back" in text for text in line.log)
 
 
+def test_restart_before_joining_is_no_failure(home: Path) -> None:
+    """A hospital that is only scored at this K, and trains at the next, is not asked to begin this one."""
+    settings = ["k=[1, 3]", "federated.stages=1"]
+    line = line_at(home, "early")
+    run_at(home, line, "early_out", lambda done: line.start_anew("padchest"), settings)
+    assert any("padchest: started anew" in text for text in line.log)
+    assert not [text for text in line.log if "failed" in text]
+
+
 @pytest.mark.slow
 def test_stage_1_says_how_far_it_is(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = ["k=[1]", "pretrain.epochs=5"]

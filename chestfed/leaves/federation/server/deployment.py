@@ -122,6 +122,7 @@ class Hospitals(Deployment):
         self._cards: list[dict[str, Any]] = []
         self._own_tests: dict[str, TestSet] = {}
         self._make_beginning: Callable[[str], Question] | None = None
+        self._active: tuple[str, ...] = ()  # who trains at the K under way; the others are only scored
         self._sizes = (0, 0)
         self._digests: dict[tuple[str, str], str] = {}  # of opened data, by hospital and test set
         self._keys: dict[str, str] = {}  # fingerprint of the key of each hospital's keyed names
@@ -217,7 +218,7 @@ class Hospitals(Deployment):
         def beginning(name: str) -> Question:
             return Question("begin", {"k": cohort.k, "rows": rows}, packed)
 
-        self._make_beginning = beginning
+        self._make_beginning, self._active = beginning, active
         self._conversation.ask({name: beginning(name) for name in active})
         shapes = [cohort.shapes(*self._sizes, number) for number in range(len(cohort.names))]
         about = (self._conversation, self._faults, cohort, active, shapes, setup.machine.device)
@@ -328,7 +329,9 @@ class Hospitals(Deployment):
         """The questions that bring a hospital that was started anew to where the study stands."""
         questions = [self._make_greeting(name), self._make_data_question(name)]
         questions += [self._make_test_question(name, which) for at, which in self._digests if at == name and which]
-        return questions if self._make_beginning is None else [*questions, self._make_beginning(name)]
+        if self._make_beginning is not None and name in self._active:
+            questions.append(self._make_beginning(name))
+        return questions
 
 
 def _to_plain(opened: Opened, counts: Counts) -> dict[str, Any]:
