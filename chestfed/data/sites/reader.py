@@ -84,10 +84,14 @@ _OLDEST: Final = 120
 PER_YEAR: Final = {
     word: number
     for number, words in {
-        1.0: " y yr yrs year years yo jahr jahre a an ans ano anos 歳 才 歲 岁",  # the first is the empty one
-        12.0: "m mo mos mon month months monat monate monaten mes meses mois",
-        52.18: "w wk wks week weeks woche wochen semana semanas semaine semaines",
-        365.25: "d day days tag tage tagen dia dias jour jours",
+        1.0: " y yr yrs year years yo jahr jahre a an ans ano anos 歳 才 歲 岁"  # the first is the empty one
+        " lat lata rok roku roky rokov let leta anno anni jaar jaren jr ar",
+        12.0: "m mo mos mon month months monat monate monaten mes meses mois mies miesiac miesiace miesiecy"
+        " mesic mesice mesicu mesiac mesiace mesiacov mese mesi maand maanden mnd manad manader maned maneder",
+        52.18: "w wk wks week weeks woche wochen semana semanas semaine semaines tydzien tygodnie tygodni tyg"
+        " tyden tydny tydnu tyzden tyzdne tyzdnov settimana settimane weken vecka veckor uge uger uke uker",
+        365.25: "d day days tag tage tagen dia dias jour jours dzien dni den dny dnu"
+        " giorno giorni dag dagen dagar dage dager",
     }.items()
     for word in words.split(" ")
 }
@@ -285,7 +289,7 @@ def sexes(cells: pd.Series) -> pd.Series:
 def ages(cells: pd.Series, unit: str = "") -> np.ndarray:
     """Years float32 [n]; above 120 or unreadable is missing.
 
-    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 años` and `3 mois` have words.
+    `058Y`, `011M` and `002D` are DICOM ages; `58,5` has a decimal comma; `58 Jahre`, `58 lat` and `3 mois` have words.
     A bare number has the `unit`, by default years.
     """
     codes, different = pd.factorize(cells)

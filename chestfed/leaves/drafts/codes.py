@@ -195,12 +195,18 @@ def guess_words(role: str, column: str, counts: Iterable[str]) -> Callable[[str]
 
 
 def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
-    """Propose a column of ages and codes for its other cells; False if too few cells are ages."""
+    """Propose a column of ages and codes for its other cells; False if too few cells are ages or have a code."""
     cells = proposal.select_counted(column).dropna().str.strip()
     unit = name_unit(column)
     years = ages(cells, unit)
-    bad = cells[np.isnan(years)]
-    if cells.empty or len(bad) > 0.25 * len(cells):
+    known = {value: code for value in count_values(cells, AGE) if (code := proposal.answers.get_code("", AGE, value))}
+    coded = cells.map(partial(normalize_value, AGE)).map(
+        {value: np.nan if code.meaning == MISSING else float(code.meaning) for value, code in known.items()}
+    )
+    has_code = cells.map(partial(normalize_value, AGE)).isin({*known}).to_numpy()
+    bad = cells[np.isnan(years) | has_code]
+    years = np.where(has_code, coded, years)
+    if np.isnan(years).all() or (np.isnan(years) & ~has_code).mean() > 0.25:
         return False
     rows = add_codes(
         proposal,
@@ -209,7 +215,7 @@ def propose_ages(proposal: Proposal, column: str, evidence: str) -> bool:
         count_values(bad, AGE),
         lambda value: (MISSING, "an empty cell", True) if value in lexicon.MISSING else ("", "not an age", False),
     )
-    shown = f"{len(cells) - len(bad):,} ages{f' in {unit}' if unit else ''}"
+    shown = f"{np.isfinite(years).sum():,} ages{f' in {unit}' if unit else ''}"
     shown += f", {np.nanmin(years):.0f} to {np.nanmax(years):.0f} years"
     proposal.take("age", column, f"{evidence}: {shown}{proposal.name_counted(column)}")
     ask_codes(proposal, f"column '{column}' (age), years or missing", "age", rows, option("--column", f"age={NONE}"))

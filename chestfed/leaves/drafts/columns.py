@@ -14,6 +14,7 @@ from chestfed.data.sites.lexicon import WORDS, name_disease, name_unit, name_vie
 from chestfed.data.sites.reader import group_spellings, plain_id
 from chestfed.leaves.drafts.codes import (
     MOST_WORDS,
+    SHOWN_FROM,
     add_codes,
     ask_codes,
     count_values,
@@ -328,7 +329,13 @@ def _explain_ages(proposal: Proposal, name: str) -> str:
     if cells.str.fullmatch(r"\d+").mean() > 0.5:
         line = f"frame.rename(columns={{{name!r}: {f'{name} (months)'!r}}})"
         return f"too few cells are ages in years; of months: {convert(line)}"
-    return "too few cells are ages in years"
+    words = cells.str.extract(r"^\s*\d+(?:[.,]\d+)?\s*([^\W\d]+)\.?\s*$", expand=False).str.lower().value_counts()
+    if shown := [word for word, rows in words.items() if rows >= SHOWN_FROM]:
+        units = f"{', '.join(map(repr, shown))}{' and others' if len(shown) < len(words) else ''}"
+        line = f'frame[{name!r}] = frame[{name!r}].str.extract(r"(\\d+)", expand=False)'
+        number = count(int(words.sum()), len(cells))
+        return f"{number} are a number and {units}, too few in a known unit; if all are years, {convert(line)}"
+    return "too few cells are ages in years; --code age:VALUE=YEARS, or the code book, says what other cells mean"
 
 
 def _write_dates(proposal: Proposal, name: str) -> str:

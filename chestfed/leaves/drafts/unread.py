@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -13,6 +14,7 @@ from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.label_files.text import convert
 from chestfed.data.sites.lexicon import NO_FINDING, list_names, name_view, plain
+from chestfed.data.sites.reader import ages
 from chestfed.data.sites.tables.codebook import EMPTY, KEEP, LABEL, normalize_value
 from chestfed.data.sites.tables.schema import FIELD
 from chestfed.leaves.drafts.codes import (
@@ -37,7 +39,7 @@ from chestfed.leaves.drafts.columns import (
     looks_like_ids,
     offer_split,
 )
-from chestfed.leaves.drafts.proposal import FOLDER, NONE, PREFIX, Proposal, option
+from chestfed.leaves.drafts.proposal import ENOUGH, FOLDER, NONE, PREFIX, Proposal, option
 
 #: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
 _FEW: Final = 12
@@ -80,7 +82,7 @@ def account_for_rest(proposal: Proposal) -> None:
         )
     empty = [name for name in proposal.headers if not proposal.frame[name].notna().any()]
     empty = [name for name in empty if name not in proposal.table.get("ignore", [])]
-    texts = {name: known.get(name) or _describe(proposal.frame[name]) for name in (*rest, *empty) if name not in few}
+    texts = {name: known.get(name) or _describe(proposal, name) for name in (*rest, *empty) if name not in few}
     if others := [f"{name} ({text})" for name, text in texts.items()]:
         proposal.first.append(f"not read: {', '.join(others)}")
 
@@ -135,9 +137,13 @@ def _show_values(counts: dict[str, int]) -> str:
     return f"{text}{f' and {more} more in fewer than {SHOWN_FROM} rows each' if more else ''}"
 
 
-def _describe(cells: pd.Series) -> str:
+def _describe(proposal: Proposal, name: str) -> str:
+    cells = proposal.frame[name].dropna()
     number = cells.nunique()
-    return f"{number:,} different values" if number > 1 else "one value" if number else "empty"
+    text = f"{number:,} different values" if number > 1 else "one value" if number else "empty"
+    worded = len(cells) and not cells.str.fullmatch(r"[\d.,\s]+").any() and np.isfinite(ages(cells)).mean() >= ENOUGH
+    free = "age" not in proposal.columns and proposal.get_answer("age") is None
+    return f"{text}; if they are ages, {option('--column', f'age={name}')}" if worded and free else text
 
 
 def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list[str]:
@@ -149,6 +155,10 @@ def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list
     more = " ..." if len(values) < len(counts) else ""
     kept = offer_codes(name, values, ["keep", *["drop"] * (len(values) - 1)])
     answers = [f"{kept}{more} (these rows are left out, or the other way round)"] if values else []
+    if _may_be_sexes(proposal, name, counts):
+        answers.insert(0, f"{option('--column', f'sex={name}')} (the patient's sex)")
+    if "view" not in proposal.columns and not proposal.is_in_path("view") and any(map(name_view, counts)):
+        answers.insert(0, f"{option('--column', f'view={name}')} (the view of the image)")
     if split := offer_split(proposal, name):
         answers.insert(0 if names_split(name) else 1, split)
     if "finding" in proposal.columns and not is_constant(proposal.frame[name].fillna(""), proposal.image):
@@ -167,6 +177,19 @@ def _list_answers(proposal: Proposal, name: str, counts: dict[str, int]) -> list
 
 def _has_no_sex(proposal: Proposal) -> bool:
     return "sex" not in proposal.columns and not proposal.is_in_path("sex") and proposal.get_answer("sex") is None
+
+
+def _may_be_sexes(proposal: Proposal, name: str, counts: Mapping[str, int]) -> bool:
+    """Whether the column may be the sex in unknown words: two or three short ones, one per patient."""
+    words = [value for value in counts if value]
+    if not _has_no_sex(proposal) or not 2 <= len(words) <= 3 or any(guess_label(word)[0] for word in words):
+        return False
+    if not all(re.fullmatch(r"[^\W\d_]{1,10}\.?", word) for word in words):
+        return False
+    patient = proposal.columns.get("patient")
+    person = proposal.frame[patient] if patient is not None else proposal.image
+    several = proposal.frame[name].groupby(person).nunique() > 1
+    return bool(several.mean() < 1 - ENOUGH)
 
 
 def _propose_filter(proposal: Proposal, name: str) -> None:

@@ -854,6 +854,46 @@ def test_ages_that_no_one_reaches_are_asked(bring: Bring) -> None:
     assert "--column age=none" in result.out
 
 
+@pytest.mark.parametrize("word", ["lat", "años", "anni", "jaar", "let", "år"])
+def test_ages_have_words_of_units(bring: Bring, tmp_path: Path, word: str) -> None:
+    result = bring(lambda cells, n: {**cells, "wiek": f"{30 + n} {word}"}, roles=("view", "split", "sex"))
+    assert "if they are ages, --column age=wiek" in " ".join(result().out.split())
+    assert result("--column", "age=wiek", "--force").code == 0
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["age"].tolist() == [28 + row for row in frame["row"]]
+
+
+def test_ages_of_unknown_units_are_converted(bring: Bring) -> None:
+    result = bring(lambda cells, n: {**cells, "wiek": f"{30 + n} urte"})("--column", "age=wiek")
+    text = " ".join(result.err.split())
+    assert (result.code, "36 of 36 cells are a number and 'urte'" in text) == (1, True)
+    assert "frame['wiek'].str.extract(r\"(\\d+)\", expand=False)" in text
+
+
+def test_ages_of_the_code_book_are_taken(bring: Bring, tmp_path: Path) -> None:
+    run = bring(lambda cells, n: {**cells, "wiek": f"{30 + n % 2} urte"})
+    options = ("--column", "age=wiek", "--code", "age:30 urte=30", "--code", "age:31 urte=31")
+    assert run(*options).code == 0
+    book = (tmp_path / "site_configs/hospital.codes.csv").read_text(encoding="utf-8")
+    frame = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path).frame
+    assert frame["age"].tolist() == [30 + row % 2 for row in frame["row"]]
+    assert run("--column", "age=wiek", "--force").code == 0
+    assert (tmp_path / "site_configs/hospital.codes.csv").read_text(encoding="utf-8") == book
+
+
+@pytest.mark.parametrize("words", [("M", "K"), ("żeńska", "męska")])
+def test_words_that_may_be_sexes_are_offered(bring: Bring, words: tuple[str, str]) -> None:
+    """Also the column of views that has other words besides."""
+
+    def change(cells: Row, n: int) -> Row:
+        view = {"pa": "PA", "ap": "AP leżące", "lateral": "bok"}[str(cells.pop("View")).lower()]
+        return {**cells, "płeć": words[n // 2 % 2], "projekcja": view}
+
+    text = " ".join(bring(change, roles=("view", "split", "age"))().out.split())
+    assert "--column 'sex=płeć' (the patient's sex)" in text
+    assert "--column view=projekcja" in text
+
+
 def test_role_goes_before_ignore(bring: Bring, tmp_path: Path) -> None:
     run = bring(lambda cells, n: {**cells, "exclude": n % 2})
     result = run("--label", "edema=Edema", "--set", "ignore=[Edema, exclude]")

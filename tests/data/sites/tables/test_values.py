@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import SiteError
-from chestfed.data.sites.reader import plain_id
+from chestfed.data.sites.reader import ages, plain_id
 from tests.cases import each
 from tests.data.sites.own_tables import (
     COLUMNS,
@@ -125,6 +126,19 @@ def test_ages_may_be_words_and_codes(tmp_path: Path) -> None:
     table = {"codes": {"age": {"1": 15, "2": 25.5, "4": "missing"}}}
     assert column(open_table(tmp_path, table, [wide(n, Age=n) for n in (1, 2, 3, 4)]), "age") == [15, 25, 3, N]
     assert [kind for kind, _ in refusals(tmp_path, {}, rows)] == ["unknown age"]
+
+
+@pytest.mark.parametrize(
+    ("word", "per_year"),
+    [
+        *((word, 1) for word in ("Jahre", "lat", "lata", "rok", "anni", "jaar", "let", "år")),
+        *((word, 12) for word in ("miesięcy", "miesiące", "mesi", "maanden", "měsíců", "månader", "måneder")),
+        *((word, 52.18) for word in ("tygodni", "týdnů", "settimane", "weken", "veckor", "uger", "uker")),
+        *((word, 365.25) for word in ("dni", "dnů", "giorni", "dagen", "dagar", "dage", "dager")),
+    ],
+)
+def test_ages_may_have_words_of_units(word: str, per_year: float) -> None:
+    assert ages(pd.Series([f"{7.5 * per_year:.0f} {word}"])).tolist() == [8 if per_year == 1 else 7]
 
 
 def test_a_word_for_no_split_is_empty(tmp_path: Path) -> None:
