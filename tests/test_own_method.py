@@ -61,7 +61,7 @@ def test_files_keep_their_contracts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(EXAMPLES)
     assert "the server's step counts every client by its weight, in any order" in check_algorithm("fedexp:FedExP")
     assert "a saved state resumes bit by bit" in check_algorithm("momentum:MOMENTUM")
-    assert len(check_objective("focal:FOCAL", gamma=1.5)) == 9
+    assert len(check_objective("focal:FOCAL", gamma=1.5)) == 11
     assert check_model("patches:PATCHES", size=64)
 
 

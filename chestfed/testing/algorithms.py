@@ -16,6 +16,7 @@ from chestfed.learning.abilities import Can
 from chestfed.learning.algorithms import ALGORITHMS, AlgorithmSpec
 from chestfed.learning.algorithms.declaration import Exact, Pace, Setting, Sizes, evaluate, numbers_sent
 from chestfed.learning.algorithms.variables import (
+    Algorithm,
     Iterate,
     Move,
     Personal,
@@ -270,7 +271,7 @@ class _Trial(Contract):
     @rule("the bytes sent are those of the formula")
     def bytes_match(self) -> str | None:
         engine, spec = self.engine(), self.spec
-        _, record = engine.run_round(self.start(engine))
+        _, record = engine.run_round(state := self.start(engine))
         formula = spec.formula(self.options)
         sizes = Sizes.of(WEIGHTS, DISEASES, GROUPS, itemsize=8, shared=math.prod(self.shared))
         each = 8 * numbers_sent(formula, sizes)
@@ -280,9 +281,8 @@ class _Trial(Contract):
         expected = each * (clients if spec.layout is None else spec.layout(self.options, clients).messages)
         if spec.pooled or record.bytes_up == expected:
             return None
-        return (
-            f"'{formula}' comes to {expected} bytes of float64, the type of the weights here; {record.bytes_up} went up"
-        )
+        text = f"'{formula}' comes to {expected} bytes of float64, the type of the weights here; {record.bytes_up} went"
+        return f"{text} up{_describe_whole_state(engine, state)}"
 
     @rule("scores of images are read only where `SCORES` is declared")
     def declares_scores(self) -> str | None:
@@ -402,6 +402,16 @@ class _Trial(Contract):
                 end = engine.restart(engine.finish_stage(state))
                 state = engine.start_stage(end.point, end.buffers, end.turns, end.shared)
         return f"it ends {error:.1e} away from it, with a step of {STEP}; `exact` is of the last iterate, else 'no'"
+
+
+def _describe_whole_state(engine: Any, state: Any) -> str:
+    """What goes down, and so up, beside the point because the rule has no `message`; empty if nothing does."""
+    if getattr(type(getattr(engine, "algorithm", None)), "message", None) is not Algorithm.message:
+        return ""
+    further = [name for name in named_tensors(state.server) if name not in ("primal", "dual")]
+    advice = "write `def message(self, server): return Point(server.primal, server.dual)`"
+    names = ", ".join(further)
+    return f". Without a method `message` all of the server's state is sent, also {names}: {advice}" if further else ""
 
 
 def _weights(clients: int) -> list[float]:

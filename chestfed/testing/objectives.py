@@ -26,6 +26,8 @@ from chestfed.testing.contract import Contract, find_declaration, rule, watch_gl
 IMAGES, DISEASES = 12, 3
 #: Steps of Adam on scores that are free, and their size: random scores are then in order.
 STEPS, STEP = 200, 0.1
+#: A logit whose sigmoid is 0 or 1 in float32.
+LARGE = 120.0
 SCALAR = "the loss is one finite number that depends on the logits"
 SEES = "what it sees of the network has finite gradients"
 SAMPLED = "with an empty memory it is the loss of the batch"
@@ -60,6 +62,7 @@ class _Batch(Contract):
         self.spec, self.what = spec, f"objective '{spec.name}'"
         ratios = torch.stack([ratio, ratio.flip(0)])
         self.loss_of: Objective = spec.build(options, Population(ratio, ratios))
+        self.loss_in_float32: Objective = spec.build(options, Population(ratio.float(), ratios.float()))
         self.unclaimed = frozenset(
             name
             for name, protocol in {SAMPLED: Sampled, SEES: Seeing}.items()
@@ -173,6 +176,33 @@ class _Batch(Contract):
         if not bool(torch.isfinite(loss)) or not bool(torch.isfinite(logits.grad).all()):
             return "loss or gradient is not finite"
         return "its scores have a gradient" if bool(logits.grad[:, 2].any()) else None
+
+    @rule("a batch without any label is legal")
+    def survives_an_empty_batch(self) -> str | None:
+        logits = self.logits.clone().requires_grad_()
+        loss = self.loss(logits, torch.full_like(self.labels, torch.nan))
+        if not bool(torch.isfinite(loss)):
+            return f"the loss is {loss.item()}: is it 0/0? Divide by the count of labels, at least 1: `.clamp(min=1)`"
+        return self._describe_gradient(loss, logits)
+
+    @rule("logits of 120 in float32, the type of training, are legal")
+    def survives_large_logits(self) -> str | None:
+        further = [tensor.float() for tensor in (self.extra, self.dual, *self.shared)]
+        for sign, about in ((1.0, "right"), (-1.0, "wrong")):
+            logits = (sign * LARGE * (2 * self.labels - 1)).float().requires_grad_()
+            loss = self.loss_in_float32.loss(logits, self.labels.float(), *further)
+            problem = self._describe_gradient(loss, logits)
+            if not bool(torch.isfinite(loss)) or problem:
+                return (
+                    f"of images that are scored {about}, {problem or f'the loss is {loss.item()}'}. In place of "
+                    "log(sigmoid(x)) take torch.nn.functional.logsigmoid(x), and logsigmoid(-x) of 1 - sigmoid(x)"
+                )
+        return None
+
+    def _describe_gradient(self, loss: Tensor, logits: Tensor) -> str | None:
+        """Say that the loss' gradient by the logits, where there is one, is not finite; None if it is."""
+        (gradient,) = torch.autograd.grad(loss, logits, allow_unused=True)
+        return None if gradient is None or bool(torch.isfinite(gradient).all()) else "the gradient is not finite"
 
     @rule("a batch of one class is legal")
     def survives_one_class(self) -> str | None:

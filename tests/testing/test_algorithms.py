@@ -17,10 +17,11 @@ from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.algorithms.minimization.fedprox import FedProx
 from chestfed.learning.algorithms.personal.local_parts import Client, LocalParts, Shared
-from chestfed.learning.algorithms.variables import LocalStepAlgorithm, Point
+from chestfed.learning.algorithms.variables import LocalStepAlgorithm, Point, byte_count, weighted_mean
 from chestfed.learning.exchange.step import Arrived, Step
 from chestfed.learning.objectives import OBJECTIVES
 from chestfed.learning.objectives.cross_entropy import CrossEntropy
+from chestfed.learning.objectives.declaration import labeled_mean
 from chestfed.testing import algorithms, objectives
 from chestfed.testing.algorithms import check_algorithm
 from chestfed.testing.contract import ContractError
@@ -42,7 +43,7 @@ def test_built_in_algorithms_conform(name: str, monkeypatch: pytest.MonkeyPatch)
 
 def test_built_in_objectives_conform() -> None:
     for name in OBJECTIVES.built_in:
-        assert len(check_objective(name)) == (10 if name in ("sopa_s", "soap", "pool_partial_auc") else 9)
+        assert len(check_objective(name)) == (12 if name in ("sopa_s", "soap", "pool_partial_auc") else 11)
 
 
 class InPlace(FedProx):
@@ -75,6 +76,20 @@ class Counter:
 @dataclass(frozen=True)
 class Momentum(Point):
     momentum: Tensor
+
+
+class WithoutMessage(FedProx):
+    """Sends its momentum down and up."""
+
+    def start_stage(self, point: Point) -> Any:
+        return Momentum(point.primal, point.dual, torch.zeros_like(point.primal))
+
+    def local_round(self, message: Any, client: Any, gradients: Any) -> tuple[Any, Any]:
+        update, client = super().local_round(message, client, gradients)
+        return replace(message, primal=update.primal, dual=update.dual), client
+
+    def server_round(self, server: Any, updates: Any, weights: Any) -> Any:
+        return replace(server, primal=weighted_mean([update.primal for update in updates], weights))
 
 
 class NumberAsState(FedProx):
@@ -236,6 +251,34 @@ def test_state_of_another_shape_is_said_once() -> None:
     assert "`start_stage`: primal [5], dual [0], momentum [2]" in str(caught.value)
 
 
+def test_state_that_goes_up_whole_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "ROUNDS", 20)
+    spec = replace(FEDAVG, name="x", exact="no", build=lambda options, setting: WithoutMessage(setting.window, 0.1))
+    with pytest.raises(ContractError) as caught:
+        check_algorithm(spec)
+    assert "the bytes sent are those of the formula" in caught.value.broken
+    assert "Without a method `message`" in str(caught.value)
+    assert "momentum" in str(caught.value)
+
+
+@dataclass(frozen=True)
+class Velocity(Point):
+    velocity: Any
+
+
+@pytest.mark.parametrize(
+    ("state", "part"),
+    [
+        (Velocity(torch.zeros(2), torch.zeros(0), 0.0), "Velocity.velocity"),
+        (Velocity(torch.zeros(2), torch.zeros(0), (None,)), "velocity.0"),
+        (0.0, "a state or message"),
+    ],
+)
+def test_state_that_is_a_number_is_named(state: object, part: str) -> None:
+    with assert_refused(ConfigError, "not tensors", part=part):
+        byte_count(state)  # type: ignore[arg-type]
+
+
 def test_rule_without_steps_is_named() -> None:
     @dataclass(frozen=True)
     class Still(LocalStepAlgorithm[Any, Any, Any]):
@@ -309,6 +352,19 @@ class KeepsNan(CrossEntropy):
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, labels)
 
 
+class LogOfSigmoid(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        signs = torch.where(labels == 1, logits, -logits)
+        return labeled_mean(-torch.log(torch.sigmoid(signs)), labels).mean()
+
+
+class DividedByCount(CrossEntropy):
+    def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
+        known = ~labels.isnan()
+        terms = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels.nan_to_num(), reduction="none")
+        return torch.where(known, terms, 0.0).sum() / known.sum()
+
+
 class WithoutGradient(CrossEntropy):
     def loss(self, logits: Tensor, labels: Tensor, extra: Tensor, dual: Tensor) -> Tensor:
         return super().loss(logits.detach(), labels, extra, dual)
@@ -377,6 +433,19 @@ def test_loss_without_a_nan_mask_is_told() -> None:
     error = refuse_loss(KeepsNan)
     assert "a missing label counts for nothing" in error.broken
     assert "a missing label is NaN in `labels`" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("loss", "broken_rule", "words"),
+    [
+        (LogOfSigmoid, "logits of 120 in float32, the type of training, are legal", "functional.logsigmoid"),
+        (DividedByCount, "a batch without any label is legal", ".clamp(min=1)"),
+    ],
+)
+def test_loss_not_finite_in_training_is_told(loss: type[CrossEntropy], broken_rule: str, words: str) -> None:
+    error = refuse_loss(loss)
+    assert error.broken == [broken_rule]
+    assert words in str(error)
 
 
 def test_dangling_reference_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,13 +124,26 @@ def from_named_tensors(like: Like, tensors: Mapping[str, Tensor], prefix: str = 
 
 
 def _parts(record: object, prefix: str) -> list[tuple[str, object]]:
-    """The parts of a record or tuple in order, each with its dotted name."""
+    """The parts of a record or tuple in order, each with its dotted name.
+
+    Raises `ConfigError` for what is none of these and no tensor; the class and the field are those of a plug-in.
+    """
     if isinstance(record, tuple):
         return [(f"{prefix.removesuffix('s')}.{number}", part) for number, part in enumerate(record)]
     if not is_dataclass(record):
-        raise TypeError(f"{prefix or 'a state'} is a {type(record).__name__}, not a tensor or a dataclass of tensors")
-    names = [field.name for field in fields(record)]
-    return [(f"{prefix}.{name}" if prefix else name, getattr(record, name)) for name in names]
+        raise _not_tensors(prefix or "a state or message", record)
+    parts = {field.name: getattr(record, field.name) for field in fields(record)}
+    for name, part in parts.items():
+        if not isinstance(part, Tensor | tuple) and not is_dataclass(part):
+            raise _not_tensors(f"{type(record).__name__}.{name}", part)
+    return [(f"{prefix}.{name}" if prefix else name, part) for name, part in parts.items()]
+
+
+def _not_tensors(what: str, value: object) -> ConfigError:
+    shown = "None" if value is None else f"a {type(value).__name__}"
+    advice = f": write it as point.primal.new_tensor({value})" if isinstance(value, int | float) else ""
+    text = f"{what} is {shown}, not a tensor or a dataclass of tensors{advice}. check_algorithm in chestfed.testing"
+    return ConfigError(f"{text} checks a rule", kind="not tensors", part=what)
 
 
 def byte_count(record: Record) -> int:
