@@ -89,6 +89,9 @@ def load_module(name: str, module: str) -> LoadedModule:
         raise NotAllowedError(f"'{name}' is not among the plug-ins that are allowed here")
     if module.partition(".")[0] in sys.stdlib_module_names:
         raise ConfigError(f"'{name}': module '{module}' is of Python's standard library, which has no plug-ins")
+    if module.startswith(".") or {"/", "\\"} & set(module):
+        text = f"'{name}': write module:NAME, not a path: run in the folder of {Path(module).name}.py"
+        raise ConfigError(text, kind="path of a plug-in")
     if module == "__main__":
         raise ConfigError(f"'{name}': pass the declaration itself, as in chestfed.run(algorithm=MINE)")
     with _working_folder_first():

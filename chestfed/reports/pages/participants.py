@@ -37,7 +37,11 @@ def participants(run: RunFolder) -> list[Grid]:
     """Flow, demographics and label policy of each hospital, and the influence of each client."""
     hospitals = _hospitals(run)
     clients = run.row(run.settings.ks[-1]).clients
-    grids = [_flow(hospitals, clients), _people(hospitals), _labels(hospitals)] if hospitals else []
+    grids = (
+        [_flow(hospitals, clients, run.about["quarantined"]), _people(hospitals), _labels(hospitals)]
+        if hospitals
+        else []
+    )
     influence = influence_grid(run)
     return grids if influence is None else [*grids, influence]
 
@@ -122,12 +126,14 @@ def _hospitals(run: RunFolder) -> list[HospitalFacts]:
     return run.sites["hospitals"]
 
 
-def _flow(hospitals: Sequence[HospitalFacts], clients: Sequence[str]) -> Grid:
+def _flow(hospitals: Sequence[HospitalFacts], clients: Sequence[str], unreadable: Mapping[str, int]) -> Grid:
     rows: Rows = []
     for hospital in hospitals:
         pattern = re.compile(rf"{re.escape(hospital['site'])}(-\d+)?( \(.+\))?")  # site, site-2, or a control
         unused = not any(map(pattern.fullmatch, clients))
         reasons = [f"{count:,} {reason}" for reason, count in hospital["left_out"].items() if count]
+        if lost := unreadable.get(hospital["site"]):
+            reasons.append(f"and {lost:,} unreadable of those counted on the right")
         cells: list[str | Cell] = [
             f"{hospital['found']:,}",
             Cell(f"{sum(hospital['left_out'].values()):,}", tuple(reasons)),

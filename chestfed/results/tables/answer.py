@@ -191,8 +191,15 @@ def list_few(results: Results) -> list[str]:
     return list(dict.fromkeys(map(describe_few, few)))
 
 
+def has_labels(row: EstimateRow) -> bool:
+    """Whether any image has a label of the disease, or it is not known."""
+    return (row["positives"], row["negatives"]) != (0, 0)
+
+
 def describe_few(row: EstimateRow) -> str:
     """A disease with what it has too few of: `Edema (5 patients with it)`."""
+    if not has_labels(row):
+        return f"{format_title(row['disease'])} (not labeled)"
     counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
     least = [f"{plural(n, 'patient')} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
     return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few patients'})"

@@ -16,7 +16,7 @@ from chestfed.core.disk import size_text
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.tables.answer import describe_few, list_few, state_gains
+from chestfed.results.tables.answer import describe_few, has_labels, list_few, state_gains
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
@@ -181,9 +181,10 @@ def list_out_of_hospitals(results: Results) -> dict[str, LeftOut]:
     texts = {}
     for rows in group_rows(results.list_estimates("hospitals"), "place"):
         *diseases, mean = [row for row in rows if row["model"] == rows[0]["model"]]
-        few = [describe_few(row) for row in diseases if row["in_mean"] is False]
+        few = [row for row in diseases if row["in_mean"] is False]
         if few and mean["auc"] is not None:
-            texts[mean["place"]] = LeftOut(f"{mean['place']}, {', '.join(few)}", has_few=True)
+            text = f"{mean['place']}, {', '.join(map(describe_few, few))}"
+            texts[mean["place"]] = LeftOut(text, has_few=any(map(has_labels, few)))
     return texts
 
 

@@ -463,6 +463,13 @@ def test_hospital_in_no_k_is_marked(copy: Path) -> None:
     assert "chexpert" not in marked
 
 
+def test_unreadable_images_are_in_the_flow(copy: Path) -> None:
+    study = json.loads((copy / "study.json").read_text())
+    (copy / "study.json").write_text(json.dumps(study | {"quarantined": {"chexpert": 3}}))
+    (line,) = [line for line in participants(RunFolder.open(copy))[0].lines if line.head == "chexpert"]
+    assert "and 3 unreadable of those counted on the right" in line.cells[1].below
+
+
 def test_copies_of_one_disease_attributed(copy: Path) -> None:
     sites = json.loads((copy / "sites.json").read_text())
     for hospital in sites["hospitals"]:

@@ -261,7 +261,8 @@ def test_settings_say_what_differs() -> None:
 
 def test_partial_mean_of_hospital_is_named() -> None:
     def row(place: str, disease: str, in_mean: bool | None, auc: float | None, positives: int) -> dict[str, Any]:
-        patients = {"positive_patients": positives, "negative_patients": 90}
+        patients = {"positive_patients": positives, "negative_patients": 90 if positives else 0}
+        patients |= {"positives": patients["positive_patients"], "negatives": patients["negative_patients"]}
         return {"place": place, "model": "K=1", "disease": disease, "in_mean": in_mean, "auc": auc, **patients}
 
     rows = [
@@ -270,9 +271,12 @@ def test_partial_mean_of_hospital_is_named() -> None:
         row("mine", "mean", None, 0.6, 0),
         row("whole", "edema", True, 0.6, 20),
         row("whole", "mean", None, 0.6, 0),
+        row("blind", "edema", False, None, 0),
+        row("blind", "atelectasis", True, 0.6, 26),
+        row("blind", "mean", None, 0.6, 0),
         row("none", "edema", False, 0.6, 3),
         row("none", "mean", None, None, 0),
     ]
     results: Any = SimpleNamespace(list_estimates=lambda view: rows)
-    named = {place: left_out.text for place, left_out in list_out_of_hospitals(results).items()}
-    assert named == {"mine": "mine, Edema (8 patients with it)"}
+    named = {place: tuple(left_out) for place, left_out in list_out_of_hospitals(results).items()}
+    assert named == {"mine": ("mine, Edema (8 patients with it)", True), "blind": ("blind, Edema (not labeled)", False)}

@@ -157,6 +157,7 @@ def test_settings_in_any_order(settings: list[str], key: str, value: object) -> 
             ["nosuch:Rule"],
             "--methods: 'nosuch:Rule': module 'nosuch' cannot be imported",
         ),
+        (SAMPLES, [], ["../mine:Rule"], "write module:NAME, not a path: run in the folder of mine.py"),
     ],
 )
 def test_idle_and_wrong_settings(file: Path, settings: list[str], methods: list[str], words: str) -> None:
