@@ -403,6 +403,7 @@ def test_what_the_labels_do_not_show_is_said(copy: Path) -> None:
 def test_parts_one_hospital_called_clients(copy: Path) -> None:
     study = json.loads((copy / "study.json").read_text())
     study["configuration"]["sites"] = [{**study["configuration"]["sites"][0], "clients": 5, "test_fraction": 0.3}]
+    study["title"] = study["configuration"]["title"] = "Parts of one hospital"
     (copy / "study.json").write_text(json.dumps(study))
     html = make_report(RunFolder.open(copy)).html
     assert "Does adding clients help?" in html
