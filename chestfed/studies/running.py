@@ -17,7 +17,7 @@ from chestfed.core.errors import ChestfedError, ConfigError, TrainingError
 from chestfed.core.plugins import Options
 from chestfed.data.collections.collection import find_collection
 from chestfed.learning.engines.declaration import ENGINES, IN_PROCESS, count_local_processes, engine_for, place_here
-from chestfed.learning.models import fetch_weights, without_absent_weights
+from chestfed.learning.models import FeatureOptions, fetch_weights, without_absent_weights
 from chestfed.studies.designs.design import Design, Done, Finished, Variant, finish, make_design
 from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import Machine, prepare_machine
@@ -56,6 +56,7 @@ class Executor:
     """Where the studies of a command are trained: here, one after the other."""
 
     at_once = 1  #: studies at a time on this machine
+    elsewhere = False  #: whether other machines train, which check their devices themselves
 
     def check(self, studies: Studies) -> None:
         """Raise `ConfigError` if it cannot train them."""
@@ -91,8 +92,17 @@ class Studies:
         return self.design.variants
 
 
-def check(file: PipelineFile, path: Path, data: Path | None = None, executor: Executor | None = None) -> Studies:
+def check(
+    file: PipelineFile,
+    path: Path,
+    data: Path | None = None,
+    executor: Executor | None = None,
+    *,
+    planned: bool = False,
+) -> Studies:
     """The studies of a pipeline, whose file is `path`, if all of them can run; nothing is started.
+
+    Those that are only `planned` may need a device that this machine does not have.
 
     Raises
     ------
@@ -108,7 +118,10 @@ def check(file: PipelineFile, path: Path, data: Path | None = None, executor: Ex
     engine = engine_for(pipeline.engine)
     if pipeline.alternatives is not None and engine.name != IN_PROCESS.name:
         raise ConfigError(f"alternatives: trained in one process, not with engine {engine.name}; set it to null")
-    machine = prepare_machine(pipeline.runtime, at_once=executor.at_once * count_local_processes()).at(place_here())
+    at_once = executor.at_once * count_local_processes()
+    takes_features = isinstance(pipeline.model, FeatureOptions)  # here, before other machines train
+    elsewhere = planned or (executor.elsewhere and not takes_features)
+    machine = prepare_machine(pipeline.runtime, at_once, elsewhere=elsewhere).at(place_here())
     studies = Studies(design, root, machine, engine, executor)
     executor.check(studies)
     machine.take()

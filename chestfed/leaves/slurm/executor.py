@@ -44,6 +44,8 @@ class ClusterExecutor(Executor):
     `file` holds a `Cluster`. Jobs record themselves if a `tracking_uri` is given, which has to be that of a server.
     """
 
+    elsewhere = True
+
     def __init__(self, file: Path, limit: int, tracking_uri: str | None) -> None:
         self._file, self._limit, self._tracking_uri = file, limit, tracking_uri
 

@@ -54,10 +54,15 @@ class Timings:
     uncompiled: bool = False  #: although training will be compiled
     feature: float = 0.0
     memory: int = 0  #: bytes, the most that this process had until then; 0: the system does not say
+    absent: str = ""  #: the device of the study, if this machine does not have it and its processor was timed
 
 
 def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
-    """Run a few training steps on images without content, after one that is not counted."""
+    """Run a few training steps on images without content, after one that is not counted.
+
+    On this machine's processor, if it does not have the device of the study.
+    """
+    absent, machine = "" if machine.is_here else str(machine.device), machine.or_processor()
     load = os.getloadavg()[0] / (os.cpu_count() or 1) if hasattr(os, "getloadavg") else None
     check_features(pipeline)
     network = new_network(pipeline, machine)
@@ -115,6 +120,7 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         machine.compile,
         _time_features(model, whole, machine, seconds) if isinstance(model, FeatureOptions) else 0.0,
         _peak_memory(),
+        absent,
     )
 
 
@@ -229,6 +235,8 @@ def estimated(total: float, timings: Timings) -> str:
     """The whole time on an idle machine, and that it is more on a busy one."""
     uncompiled = " without torch.compile" * timings.uncompiled
     how = f"from the processor time of steps timed just now on one thread{uncompiled}"
+    if timings.absent:
+        how += f", because {timings.absent} is not on this machine: a GPU takes a small part of it"
     text = f"Estimated total: {duration(total)}, {how}"
     if timings.load is None or timings.load < _BUSY:
         return text

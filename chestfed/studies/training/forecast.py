@@ -72,7 +72,7 @@ def _decode(release: Published) -> float:
 def _forecast_training(pipeline: Pipeline, releases: Mapping[str, Published]) -> list[str]:
     """Disk, memory and time of one study of all published images, with steps that are timed here."""
     pipeline = pipeline.model_copy(update={"model": without_absent_weights(pipeline.model)})
-    timings = time_steps(pipeline, prepare_machine(pipeline.runtime))
+    timings = time_steps(pipeline, prepare_machine(pipeline.runtime, elsewhere=True))
     classes = (1,) * len(pipeline.tasks)  # unknown: no hospital counts as one without positives
     clients = tuple(
         ImageCounts(name, images // entry.clients, classes, classes, images // entry.clients)

@@ -19,10 +19,11 @@ from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.learning.engines.torchrun import Options
+from chestfed.leaves.slurm.executor import ClusterExecutor
 from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.providers import Unwritten
-from chestfed.studies.running import check, make_plans, run
+from chestfed.studies.running import Executor, check, make_plans, run
 from chestfed.studies.training import costs
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
@@ -163,6 +164,40 @@ def test_busy_machine_is_named() -> None:
     assert "BUSY" not in describe(0.2) + describe(None)
 
 
+@pytest.fixture
+def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_gpu_elsewhere_is_planned_for(tmp_path: Path) -> None:
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    for device in ("cuda", "cuda:1"):
+        file = load_pipeline(path, ["samples.size=tiny", f"runtime.device={device}"])
+        with pytest.raises(ConfigError):
+            check(file, path, tmp_path)
+        studies = check(file, path, tmp_path, planned=True)
+        (plan,) = make_plans(studies)
+        assert plan.timings.absent == device
+        assert f"{device} is not on this machine" in estimated(60, plan.timings)
+        assert studies.machine.name == f"{device} (not on this machine)"
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_jobs_check_their_own_gpu(tmp_path: Path) -> None:
+    """But features are taken before the jobs are sent."""
+
+    class Elsewhere(Executor):
+        elsewhere = True
+
+    path, settings = bundled("pipelines") / "source_addition_samples.yaml", ["runtime.device=cuda"]
+    assert check(load_pipeline(path, settings), path, tmp_path, Elsewhere()).machine.device.type == "cuda"
+    assert ClusterExecutor.elsewhere
+    with pytest.raises(ConfigError):
+        check(load_pipeline(path, [*settings, *FEATURES]), path, tmp_path, Elsewhere())
+
+
 def test_time_is_of_the_busiest_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
@@ -185,6 +220,7 @@ def test_network_ending_in_one_pixel_timed() -> None:
 
 @each(("device", "autocast", "proposed"), [("cuda", False, 1), ("cuda", True, 0), ("cpu", False, 0)])
 def test_bf16_is_proposed_on_a_gpu(monkeypatch: pytest.MonkeyPatch, device: str, autocast: bool, proposed: int) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
     machine = Machine(torch.device(device), 1, autocast, True, 0)
     assert len(propose_settings(machine)) == proposed

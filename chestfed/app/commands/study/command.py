@@ -184,7 +184,7 @@ def _start(
     file = loading.load_pipeline(path, overrides, added)
     if dry_run:
         with forecast_without_data(session.console, file, path, data):
-            show_plan(session.console, check(file, path, data, executor), session.out)
+            show_plan(session.console, check(file, path, data, executor, planned=True), session.out)
         return
     studies = check(file, path, data, executor)
     if unrecorded:

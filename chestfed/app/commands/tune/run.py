@@ -62,15 +62,16 @@ def prepare(
     seeds: int | None = None,
     confirm: int | None = None,
     every_k: bool = False,
+    planned: bool = False,
 ) -> Tuning:
     """Read the pipeline and check that all trials can run; what is None has its default, that of a quick search if
-    the pipeline is quick.
+    the pipeline is quick. What is only `planned` may need a device that this machine does not have.
     """
     refuse_several("chestfed tune")
     loaded, file = load_pipeline(source, overrides), source.path if isinstance(source, Document) else source
     if loaded.held_out is not None:
         raise ConfigError(f"{file}: a pipeline with held_out is several studies; use one without it")
-    studies = check(loaded, file, data)
+    studies = check(loaded, file, data, planned=planned)
     pipeline = with_validation(_list_windows(loaded), _VALIDATION, everywhere=every_k)
     collect_ranges(pipeline)
     list_subjects(pipeline, (), every_k=every_k)
@@ -96,12 +97,13 @@ def _list_windows(pipeline: PipelineFile) -> PipelineFile:
 def show_plan(console: Console, tuning: Tuning) -> None:
     """Print ranges, runs and time; nothing is written."""
     studies, pipeline = tuning.studies, tuning.pipeline.resolve()
+    machine = studies.machine.or_processor()
     if pipeline.collection is not None or studies.root is None:
-        _show(console, tuning, load_collection(pipeline, studies.root, studies.machine, validation=_VALIDATION))
+        _show(console, tuning, load_collection(pipeline, studies.root, machine, validation=_VALIDATION))
         return
     with provide_labels(pipeline, studies.root) as place:
         sites = open_sites(pipeline, studies.file, place)
-        _show(console, tuning, make_selection(pipeline, sites, studies.machine, alone=tuning.every_k))
+        _show(console, tuning, make_selection(pipeline, sites, machine, alone=tuning.every_k))
 
 
 def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
