@@ -113,7 +113,7 @@ def evaluate(
     batch_norm: BatchNorm = None,
     batch_size: BatchSize = 64,
     device: Device = "auto",
-    skip_unreadable: options.SkipUnreadable = False,
+    skip_unreadable: options.SkipUnscorable = False,
     tracking_uri: options.TrackingUri = None,
     set_: Set = None,
 ) -> None:

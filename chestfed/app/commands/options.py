@@ -105,6 +105,8 @@ Against = Annotated[
 SkipUnreadable = Annotated[
     bool, typer.Option("--skip-unreadable", rich_help_panel=RARE, help="Skip and count unreadable images.")
 ]
+#: Of a command that scores images: a site that was trained with some left out is scored without them.
+SkipUnscorable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip and count unreadable images.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
 Resamples = Annotated[

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chestfed.app.commands import options
-from chestfed.app.commands.evaluate import Model, Site
+from chestfed.app.commands.evaluate import BatchNorm, Model, Site
 from chestfed.core.console import open_console, plural, say, show_answer, text_table
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ def saliency(
     pictures: Pictures = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
-    skip_unreadable: options.SkipUnreadable = False,
+    skip_unreadable: options.SkipUnscorable = False,
+    batch_norm: BatchNorm = None,
 ) -> None:
     """Show where a model looks in the images that it misjudges: Grad-CAM and occlusion, checked against random weights.
 
-    Those are the images that the page shows as misclassified, at a specificity of 90%. Each map is compared with that
-    of the same network with random weights: where both are alike, the map shows the image, not what was learned.
+    They are scored as by `chestfed evaluate`, and misclassified at a specificity of 90% in this split. Each map is
+    compared with that of random weights: where both are alike, the map shows the image, not what was learned.
 
     Example:
 
@@ -62,6 +63,7 @@ def saliency(
         from chestfed.data.sites import load_site_config, open_site
         from chestfed.leaves.saliency.misjudged import find_misjudged, write
         from chestfed.studies.experiment.device import machine_with
+        from chestfed.studies.scoring.batch_norm import choose_statistics
         from chestfed.studies.scoring.scorers import Declared, open_scorer
 
     console, config = open_console(), load_site_config(site)
@@ -70,10 +72,10 @@ def saliency(
     with making_folder(out, "--out"):
         scorer = open_scorer(model, Declared(k), machine)
         with Bars(console) as bars:
-            progress = partial(bars.progressed, "maps", unit="image")
-            misjudged = find_misjudged(
-                scorer, table, split, cache, machine, images, seed, progress, skip_unreadable=skip_unreadable
-            )
+            decoded, progress = partial(bars.decoding, table.name), partial(bars.progressed, "maps", unit="image")
+            statistics = choose_statistics(model, scorer, table, cache, batch_norm, decoded)
+            looked_at = (table, split, cache, machine, images, seed, statistics, progress)
+            misjudged = find_misjudged(scorer, *looked_at, skip_unreadable=skip_unreadable)
         files = write(misjudged, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     _print(console, misjudged, out, files, pictures=shown)
 
@@ -90,7 +92,10 @@ def _print(console: Console, misjudged: Misjudged, out: Path, files: Sequence[st
     ]
     heads = ("images", "mean", "largest")
     caption = "Rank correlation of a map with that of random weights (Adebayo et al., 2018): 1 alike, 0 unrelated"
+    caption = " ".join((f"{caption}.", misjudged.scored)).rstrip()
     console.print(text_table("Saliency of misclassified images", ("disease", "kind", "map"), heads, rows, caption))
+    for note in misjudged.notes:
+        say(console, note)
     absent = [f"{format_title(disease)}: {text}" for disease, text in misjudged.absent]
     for text in absent:
         say(console, text)

@@ -11,21 +11,26 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
 
 from chestfed.core.checkpoint import write_text
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
 from chestfed.data.images.batches import EvalBatches
+from chestfed.data.images.cache import CachedImages
 from chestfed.data.sites.table import SiteTable
+from chestfed.learning.models import restore_statistics
 from chestfed.leaves.saliency.maps import METHODS, compare_maps, randomize
 from chestfed.results.evaluation.estimates import as_csv
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.metrics import sensitivity_at_specificity
 from chestfed.studies.experiment.device import Machine
+from chestfed.studies.scoring.batch_norm import ChosenStatistics
 from chestfed.studies.scoring.evaluate import read_images, select_rows
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
+from chestfed.studies.training.data.clients import take_statistics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,6 +66,8 @@ class Misjudged:
     examples: list[Example]
     absent: list[tuple[str, str]]  #: disease, and a sentence on its kind without an image
     unreadable: int  #: images that were left out
+    scored: str = ""  #: sentence on the batch-norm statistics of the scores and maps
+    notes: tuple[str, ...] = ()  #: on these statistics
 
 
 @dataclass
@@ -79,11 +86,14 @@ def find_misjudged(
     machine: Machine,
     shown: int,
     seed: int,
+    statistics: ChosenStatistics,
     progress: Callable[[int, int], None] | None = None,
     *,
     skip_unreadable: bool = False,
 ) -> Misjudged:
     """The worst `shown` positives and negatives of each disease, by frontal images; `progress` counts their maps.
+
+    Scores and maps are with the batch-norm `statistics`, as those of `evaluate_split`.
 
     Raises `ConfigError` if the model is a program whose gradients are not known; as `evaluate_model`.
     """
@@ -92,22 +102,40 @@ def find_misjudged(
         raise ConfigError(text, kind="no gradients")
     every = select_rows(table, scorer.diseases, split, "frontal-image")
     chosen, images = read_images(every, cache, scorer, split, skip_unreadable, None)
-    scores = score_images(scorer, images, 64, machine)
-    scored = Scored(scores, chosen.labels(), chosen.frame["patient"].to_numpy(dtype=str), scorer.diseases)
-    drawn, examples = randomize(scorer.network, seed), list[Example]()
-    rows = _find_rows(scored, shown)
-    for done, (disease, kind, row) in enumerate(rows.wrong, start=1):
+    with restore_statistics(scorer.network):
+        if statistics.images is not None:
+            take_statistics(scorer.network, statistics.images, machine, scorer.input)
+        scores = score_images(scorer, images, 64, machine)
+        scored = Scored(scores, chosen.labels(), chosen.frame["patient"].to_numpy(dtype=str), scorer.diseases)
+        rows = _find_rows(scored, shown)
+        examples = _draw_maps(scorer, scorer.network, images, rows.wrong, machine, seed, progress)
+    out = len(every.frame) - len(chosen.frame)
+    return Misjudged(examples, rows.absent, out, statistics.sentence, statistics.notes)
+
+
+def _draw_maps(
+    scorer: Scorer,
+    network: nn.Module,
+    images: CachedImages,
+    wrong: Sequence[tuple[str, str, int]],
+    machine: Machine,
+    seed: int,
+    progress: Callable[[int, int], None] | None,
+) -> list[Example]:
+    """The maps of misjudged images, each beside that of random weights."""
+    drawn, examples = randomize(network, seed), list[Example]()
+    for done, (disease, kind, row) in enumerate(wrong, start=1):
         output = scorer.outputs.index(disease)
         batches = EvalBatches(
             images.take(np.array([row])), np.zeros((1, 0), np.float32), 1, form=scorer.input, device=machine.device
         )
         given = next(iter(batches)).images.clone()
-        maps = {name: make(scorer.network, given, output) for name, make in METHODS.items()}
+        maps = {name: make(network, given, output) for name, make in METHODS.items()}
         random = {name: make(drawn, given, output) for name, make in METHODS.items()}
         examples.append(Example(disease, kind, _show(given), maps, random))
         if progress is not None:
-            progress(done, len(rows.wrong))
-    return Misjudged(examples, rows.absent, len(every.frame) - len(chosen.frame))
+            progress(done, len(wrong))
+    return examples
 
 
 def _find_rows(scored: Scored, shown: int) -> _Rows:

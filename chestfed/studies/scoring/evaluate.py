@@ -33,7 +33,7 @@ from chestfed.results.evaluation.summary import Summary, group_columns, summariz
 from chestfed.results.tables.predictions import predictions_frame
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
-from chestfed.studies.scoring.held_out_patients import describe_images
+from chestfed.studies.scoring.held_out_patients import advise_split, describe_images
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
 from chestfed.studies.training.data.clients import image_names, order_by_names, take_statistics
@@ -288,7 +288,7 @@ def select_rows(table: SiteTable, diseases: Sequence[str], split: str, protocol:
         exist = table.frame["split"].value_counts()
         counts = ", ".join(f"{name} ({count})" for name, count in exist.items() if count)
         views = left_out_views(table, split)
-        advice = views or ". chestfed evaluate --split held-out scores the patients that the model's own study held out"
+        advice = views or advise_split(table, split, list_views(protocol)) or _HELD_OUT
         raise ConfigError(
             f"site '{table.name}' has no image in the split {split} for {protocol}; images: {counts}{advice}",
             kind="no image to score",
@@ -297,6 +297,9 @@ def select_rows(table: SiteTable, diseases: Sequence[str], split: str, protocol:
             views=tuple(table.select(split=split).frame["view"].unique()),
         )
     return chosen
+
+
+_HELD_OUT: Final = ". chestfed evaluate --split held-out scores the patients that the model's own study held out"
 
 
 def read_images(

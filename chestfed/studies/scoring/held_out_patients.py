@@ -7,6 +7,7 @@ from functools import partial
 
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites.partition import hold_out
 from chestfed.data.sites.table import SiteTable
@@ -36,12 +37,19 @@ def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
     entry = study.sites.get(table.name)
     if entry is not None and entry.test_fraction is not None:
         return hold_out(table.select(split="train"), entry.test_fraction, study.seed, split=study.split)[1]
+    advice = advise_split(table, split="held-out") or ". Choose another --split"
     raise ConfigError(
-        f"{model}: its study held out no patients of site '{table.name}': its pipeline has no test_fraction there. "
-        "Choose another --split",
+        f"{model}: its study drew no patients of site '{table.name}' for testing: its pipeline has no test_fraction "
+        f"there{advice}",
         kind="no patients held out",
         site=table.name,
     )
+
+
+def advise_split(table: SiteTable, split: str, views: Sequence[str] | None = None) -> str:
+    """The other split of the site, not for training, that has images; empty if there is none."""
+    counts = {name: len(table.select(name, views).frame) for name in ("test", "valid") if name != split}
+    return next((f". --split {name} has {plural(count, 'image')}" for name, count in counts.items() if count), "")
 
 
 def check_held_out(model: str | None, names: Sequence[str], views: pd.Series, key: str) -> None:

@@ -132,7 +132,9 @@ def test_unreadable_images_are_skipped(tiny_hospitals: Path, tmp_path: Path) -> 
     write_chestfed_model(tmp_path / "model.safetensors")
     words = ("saliency", tmp_path / "model.safetensors", "--site", "synthetic/chexpert", "--data", "hospitals")
     words += ("--images", 1, "--cache", "cache", "--json")
-    assert call(*words, folder=tmp_path).code == 1
+    refused = call(*words, folder=tmp_path)
+    assert (refused.code, "--skip-unreadable" in refused.err) == (1, True)
+    assert all("--skip-unreadable" in call(name, "--help").out for name in ("saliency", "evaluate"))
     called = call(*words, "--skip-unreadable", folder=tmp_path)
     assert called.code == 0, called.err
     assert json.loads(called.out)["result"]["unreadable"] == 1

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from rich.console import Console
 from torch import nn
 
@@ -19,7 +21,9 @@ import chestfed
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites import SiteTable, load_site_config, open_site
+from chestfed.leaves.saliency import misjudged
 from chestfed.reports.pages.page import make_report
+from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.run_folder import RunFolder
@@ -77,6 +81,32 @@ def test_both_means_are_printed_if_different(tiny_study: Path, run: Path, tmp_pa
     assert describe_statistics("stored") in plain
     assert stored["batch_norm"] == "stored"
     assert not any("Mean AUC" in note for note in stored["notes"])
+
+
+def test_saliency_scores_as_evaluate(tiny_study: Path, run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    """The statistics of the model file come back afterwards."""
+    seen: list[Scored] = []
+    monkeypatch.setattr(misjudged, "_find_rows", lambda scored, _: seen.append(scored) or misjudged._Rows())
+    scorer, table = open_site_and_model(tiny_study, run, "vindr")
+    before = {name: value.clone() for name, value in scorer.network.state_dict().items()}  # type: ignore[union-attr]
+    for choice in ("own", "stored"):
+        cache = tiny_study / "cache"
+        statistics = choose_statistics(str(run), scorer, table, cache, choice)
+        looked_at = (table, "test", cache, machine_with("cpu"), 1, 1)
+        about = misjudged.find_misjudged(scorer, *looked_at, statistics)
+        expected, _ = evaluate(tiny_study, tmp_path / choice, run, "vindr", "test", "--batch-norm", choice)
+        columns = [f"score_{disease}" for disease in scorer.diseases]
+        scores = pd.read_parquet(tmp_path / choice / "predictions.parquet")[columns].to_numpy()
+        np.testing.assert_allclose(np.sort(seen[-1].scores, axis=0), np.sort(scores, axis=0), rtol=1e-4)
+        assert about.scored == describe_statistics(expected["batch_norm"], "the site's")
+    assert not np.allclose(seen[0].scores, seen[1].scores)
+    assert all(torch.equal(value, before[name]) for name, value in scorer.network.state_dict().items())  # type: ignore[union-attr]
+
+
+def test_split_without_images_names_another(tiny_study: Path, run: Path) -> None:
+    for words in ([], ["--split", "held-out"]):
+        called = call("evaluate", run, "--site", SITES / "vindr.yaml", *DATA, *words, folder=tiny_study)
+        assert (called.code, "--split test has" in called.err) == (1, True), called.err
 
 
 def open_site_and_model(tiny_study: Path, run: Path, site: str = "chestxray8") -> tuple[Scorer, SiteTable]:
