@@ -232,7 +232,7 @@ def bytes_per_client_round(pipeline: Pipeline, parameters: int, buffers: int, k:
 
 
 def estimated(total: float, timings: Timings) -> str:
-    """The whole time on an idle machine, and that it is more on a busy one."""
+    """The whole time, and that a busy machine takes longer, also to be timed."""
     uncompiled = " without torch.compile" * timings.uncompiled
     how = f"from the processor time of steps timed just now on one thread{uncompiled}"
     if timings.absent:
@@ -240,7 +240,10 @@ def estimated(total: float, timings: Timings) -> str:
     text = f"Estimated total: {duration(total)}, {how}"
     if timings.load is None or timings.load < _BUSY:
         return text
-    return f"{text}; longer while this machine is as BUSY as now ({timings.load:.1f} processes per core)"
+    return (
+        f"{text}. This machine is BUSY ({timings.load:.1f} processes per core): the figure then comes out up to three "
+        "times as long and varies, and training waits for the others besides"
+    )
 
 
 def duration(seconds: float) -> str:

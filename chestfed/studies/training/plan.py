@@ -294,18 +294,22 @@ def render(plan: StudyPlan, machine: Machine) -> RenderableType:
         ),
         caption,
     )
-    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
     total = plan.data_seconds + plan.training_seconds
     facts = (
         f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
         f"{_headline(plan)}"
         f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
     )
-    parts = text_table("What would run", ["part"], columns, _parts(plan))
     picture = draw_class_counts({client.name: client.classes for client in plan.clients})
     pictures = [Text(f"{picture}\n")] if picture else []
     below = [facts, *list_needs(plan), *propose_settings(machine)]
-    return Group(clients, *pictures, *map(Text, _remarks(plan)), parts, *map(Text, below))
+    return Group(clients, *pictures, *map(Text, _remarks(plan)), tabulate_parts(plan), *map(Text, below))
+
+
+def tabulate_parts(plan: StudyPlan) -> RenderableType:
+    """Table of what would run: steps, images, rounds, bytes and time."""
+    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
+    return text_table("What would run", ["part"], columns, _parts(plan))
 
 
 def list_needs(plan: StudyPlan) -> list[str]:

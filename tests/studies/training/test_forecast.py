@@ -27,7 +27,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def list_sites(called: Called) -> list[str]:
     """The sites of the table."""
     lines = [line.split() for line in called.out.splitlines()]
-    return [words[0] for words in lines if words[-1:] == ["h"]]
+    return [words[0] for words in lines if words[-1:] == ["h"] and words[0] not in ("decode", "stage")]
 
 
 def test_sizes_are_shown_before_the_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,6 +46,12 @@ def test_sizes_are_shown_before_the_error(tmp_path: Path, monkeypatch: pytest.Mo
     # 2 epochs of 223,648 images in batches of 32; 94 rounds of 32 steps of 1 to 5 clients
     hours = 0.32 * (2 * 223_648 / 32 + 94 * 32 * 15) / 3600 + (439 + 45 + 1000 + 570 + 192) / 0.025 / 3600
     assert f"Estimated total: {hours:.1f} h" in called.out
+    rows = [line.split() for line in called.out.splitlines() if line.startswith("stage ")]
+    assert rows[0][:5] == ["stage", "1", "1", f"{2 * 223_648 // 32:,}", f"{2 * 223_648:,}"]
+    assert [row[3:7] for row in rows[1:]] == [
+        [str(k), f"{94 * 32:,}", f"{94 * 32 * k * 32:,}", "94"] for k in range(1, 6)
+    ]
+    assert rows[5][7:11] == ["3.8", "MB"] * 2  # each way two vectors of 1000 weights and few dual numbers
     assert "Disk: 91.3 GB of decoded images" in called.out
 
 
