@@ -116,9 +116,23 @@ class Bars(StepBars, StepReporter):
 
     name = "the progress display"
     _tells_reused = True  #: whether a K that was found finished is marked
+    _is_stage_1_found = False
+    _stages_1: frozenset[float] = frozenset()  #: losses of those that were trained or named: studies share them
 
     def progressed(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
         self.show(name, done, total, note, unit)
+
+    def stage_1_found(self) -> None:
+        self._is_stage_1_found = True
+
+    def pretraining(self, step: int, steps: int, loss: float) -> None:
+        if not self._is_stage_1_found:
+            super().pretraining(step, steps, loss)
+        elif steps and loss not in self._stages_1 and self._tells_reused and not self._silent:
+            text = f"stage 1: loss {loss:.3f} after batch {steps:,} (from the earlier run)"
+            self._console.print(text, highlight=False)
+        self._is_stage_1_found = False
+        self._stages_1 |= {loss} if step == steps else set()
 
     def scoring(self, done: int, total: int) -> None:
         self.show("scoring", done, total, unit="image")

@@ -133,6 +133,8 @@ def pretrain(
             stage.put(tensors, values["step"])
         if stage.done < stage.steps:
             tell("noted", f"resuming stage 1 after batch {stage.done} of {stage.steps}")
+        else:
+            tell("stage_1_found")
         report(stage.done, losses[-1] if losses else float("nan"))
 
     times = SaveTimes()

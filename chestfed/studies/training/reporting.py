@@ -105,6 +105,9 @@ class Reporter:
     def decoding(self, site: str, done: int, total: int) -> None:
         """Images of a site that are not cached are decoded, `done` of `total`."""
 
+    def stage_1_found(self) -> None:
+        """Stage 1 was trained before; one `pretraining` follows, of its last batch."""
+
     def pretraining(self, step: int, steps: int, loss: float) -> None:
         """Stage 1 has finished `step` of `steps` batches."""
 

@@ -314,6 +314,7 @@ def test_runs_lists_and_names_studies(tmp_path: Path, chestfed: Callable[..., An
     (tmp_path / "runs" / "synthetic-y-aa22").mkdir()
     (tmp_path / "runs" / "synthetic-y-aa22" / "study.json").write_text("{")
     rows = json.loads(chestfed("runs", "--json", folder=tmp_path).out)["result"]["runs"]
+    assert chestfed("runs", tmp_path / "runs", folder=tmp_path).out.count(str(tmp_path / "runs" / rows[0]["name"])) == 1
     states = {row["name"]: (row["state"], bool(row["gain"])) for row in rows}
     assert states["synthetic-x-aa11"] == ("finished", True)
     assert states["synthetic-y-aa22"] == ("damaged", False)

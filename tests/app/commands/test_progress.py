@@ -91,6 +91,21 @@ def test_bars_have_units_and_second_passes() -> None:
     ]
 
 
+def test_stage_1_of_an_earlier_run_is_named_once() -> None:
+    out, clock = io.StringIO(), Clock()
+    with Bars(Console(file=out, width=140), clock) as bars:
+        bars.pretraining(60, 60, 0.5)
+        for loss in (0.5, 0.4, 0.4):  # that of 0.5 was trained by this command
+            clock.now += 53
+            bars.stage_1_found()
+            bars.pretraining(60, 60, loss)
+        clock.now += 53
+        bars.pretraining(25, 60, 0.6)
+    first, second = out.getvalue().splitlines()
+    assert first == "stage 1: loss 0.400 after batch 60 (from the earlier run)"
+    assert second.startswith("stage 1: cross-entropy: batch 25 of 60")
+
+
 def test_first_of_many_items_tells_no_pace() -> None:
     out, clock = io.StringIO(), Clock()
     with Bars(Console(file=out, width=140), clock) as bars:

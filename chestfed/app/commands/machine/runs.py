@@ -36,7 +36,8 @@ def runs(
         return
     cells = [(row["name"], row["date"], row["state"], row["gain"]) for row in rows]
     console.print(text_table("", ("name", "date", "state", "gain"), (), cells, light=True))
-    say(console, f"a page of one: {command('report', rows[0]['name'])}")
+    latest = rows[0]["name"] if folder == _DEFAULT else folder / rows[0]["name"]  # names are looked up in `runs`
+    say(console, f"a page of one: {command('report', latest)}")
     numbers = [{**row, "gain": row.pop("difference")} for row in rows]
     show_answer(console, f"{plural(len(rows), 'run')} in {folder}, the latest: {rows[0]['name']}", runs=numbers)
 
