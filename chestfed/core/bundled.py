@@ -75,7 +75,12 @@ def list_pipelines() -> dict[str, Path]:
 
 def list_sites() -> dict[str, Path]:
     """The sites by name: those in ./site_configs, then the bundled ones, such as `chexpert` and `synthetic/vindr`."""
-    return _list_files(bundled("site_configs")) | _list_files(Path("site_configs"))
+    return list_bundled_sites() | _list_files(Path("site_configs"))
+
+
+def list_bundled_sites() -> dict[str, Path]:
+    """The sites that come with chestfed, by name."""
+    return _list_files(bundled("site_configs"))
 
 
 def pipeline_file(pipeline: str | Path) -> Path:

@@ -26,7 +26,7 @@ _ADVICE: Final = (
 
 
 def find_several_persons(site: Inspection) -> Sequence[Problem]:
-    """One problem per patient, at the first row, over the images of all views."""
+    """One problem per patient, at the first row, over the images of all views; those of most images first."""
     raw = site.survey.raw
     codes, names = pd.factorize(raw["patient"])
     known, number = codes >= 0, len(names)
@@ -43,6 +43,7 @@ def find_several_persons(site: Inspection) -> Sequence[Problem]:
     first = np.full(number, len(codes))
     first[codes[places[::-1]]] = places[::-1]
     bad = np.flatnonzero((females & males) | old | shifted)
+    bad = bad[np.argsort(-images[bad], kind="stable")]
     columns = (females & males, old, shifted, years, births, limits, dates, images)
     where = (raw[name].iloc[first[bad]].tolist() for name in ("file", "row"))
     cells = (column[bad].tolist() for column in columns)

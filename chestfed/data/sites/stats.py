@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
@@ -84,8 +84,16 @@ def render(frame: pd.DataFrame) -> RenderableType:
     return Group(shown, Text("\n".join(notes)))
 
 
+#: A patient with more than this share of a split's images, and more images than that, is noted.
+_LARGE_SHARE: Final = 0.1
+_FEW_IMAGES: Final = 5
+
+
 def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> list[str]:
-    """Notes on the test patients: diseases with fewer than `least` of a class, and how they were drawn."""
+    """Notes on the test patients: diseases with fewer than `least` of a class, and how they were drawn.
+
+    Also on a patient with a large share of the images of any split.
+    """
     test, sentences = table.select("test"), []
     counts, totals = _count_classes(test), _count_classes(table)
     few = {
@@ -101,6 +109,13 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
             f"Test patients: {named}. With fewer than {least} of a class the AUC stays out of the mean; with "
             f"0 there is none. {advise_test_fraction(few, least, key)}"
         )
+    for split in SPLITS:
+        images = table.select(split).frame["patient"].value_counts()
+        if len(images) and images.iloc[0] > max(_FEW_IMAGES, _LARGE_SHARE * images.sum()):
+            sentences.append(
+                f"One patient has {images.iloc[0]:,} of the {images.sum():,} {split} images: make sure that the number "
+                "is that of one person."
+            )
     drawn = [name for name in ("valid", "test") if getattr(config.splits, f"{name}_fraction")]
     if drawn:
         sentences.append(

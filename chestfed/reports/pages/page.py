@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import zip_longest
+from pathlib import Path, PurePath
 from typing import Any
 
 import yaml
 
+from chestfed.core.bundled import list_bundled_sites
 from chestfed.core.checkpoint import write_text
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
+from chestfed.data.sites.config import load_site_config
 from chestfed.reports.pages.figures import Picture
 from chestfed.reports.pages.html import fill, read_template
 from chestfed.reports.pages.participants import checklists, data_sets, limits, participants, privacy_spent
@@ -369,8 +372,11 @@ def _training_table(run: RunFolder) -> Grid:
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
     about, inputs = run.about, "Digests of the data: pixels, labels and counts"
     rows = ((part, (str(digest),)) for part, digest in about["inputs"].items())
-    configuration = yaml.safe_dump(run.pipeline_file, sort_keys=False, allow_unicode=True)
+    file, own_sites = _name_sites(run)
+    configuration = yaml.safe_dump(file, sort_keys=False, allow_unicode=True)
     return {
+        "own_sites": own_sites,
+        "skipped": sum(about["quarantined"].values()),
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
         "inputs": make_grid("inputs", inputs, ("part", "digest"), rows, "plain"),
@@ -380,6 +386,21 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "pipeline": run.pipeline_name,
         "federated": run.federation is not None,
     }
+
+
+def _name_sites(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
+    """The configuration, with the names by which bundled sites are found, and the YAMLs of all others."""
+    file, known = run.pipeline_file, list_bundled_sites()
+    sites, own_sites = [], []
+    for entry, site in zip_longest(file["sites"], run.sites["hospitals"][: len(file["sites"])]):
+        same = [name for name in known if f"{PurePath(name).name}.yaml" == entry["config"]]
+        configs = {name: load_site_config(known[name]) for name in same} if site else {}
+        names = [
+            name for name, config in configs.items() if (config.title, config.source) == (site["title"], site["source"])
+        ]
+        sites.append({**entry, "config": f"{names[0]}.yaml"} if len(names) == 1 else entry)
+        own_sites += [] if len(names) == 1 else [entry["config"]]
+    return {**file, "sites": sites}, own_sites
 
 
 def _head(run: RunFolder) -> list[Cell]:

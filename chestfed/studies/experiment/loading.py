@@ -295,10 +295,11 @@ def _locate_sites(document: Document) -> None:
         if not isinstance(entry, dict) or not isinstance(entry.get("config"), str):
             continue
         folder, config = document.folder(("sites", number, "config")), entry["config"]
-        if Path(config).suffix == "" and not (folder / config).exists():
-            known = known or list_sites()
-            entry["config"] = str(known[config].absolute()) if config in known else config
-        elif folder != document.path.parent:
+        is_there, name = (folder / config).exists(), config.removesuffix(".yaml")
+        known = known if is_there or known else list_sites()
+        if not is_there and name in known:
+            entry["config"] = str(known[name].absolute())
+        elif (is_there or Path(config).suffix) and folder != document.path.parent:
             entry["config"] = str(folder.absolute() / config)
 
 

@@ -42,10 +42,10 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
     """Let a pipeline with `quick: true` have small images, a small network, one seed (unless `seeds` stands
     beside `quick`) and split, few steps, and the
     ends of K, windows and counts; no alternatives but own data of the sites named in `added`, no published figures.
-    Values that cannot be read are left to the check.
+    Values that cannot be read are left to the check. The saved configuration of a quick study stays as it is.
     """
     data = document.data
-    if data.get("quick") is not True:
+    if data.get("quick") is not True or _is_saved(document):
         return
     given = _Given(document)
     if isinstance(title := data.get("title"), str) and not title.endswith(TITLE):
@@ -60,6 +60,12 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
         given.put({"k": sorted({1, total})})
     _shorten_network(given)
     _shorten_steps(given)
+
+
+def _is_saved(document: Document) -> bool:
+    """Whether this is the configuration of a quick study: one file, with `quick` and a title that says so."""
+    title, in_file = document.data.get("title"), document.find_age("quick") == document.find_age("title") == 1
+    return in_file and len(document.files) == 1 and isinstance(title, str) and title.endswith(TITLE)
 
 
 class _Given:

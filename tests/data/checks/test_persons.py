@@ -48,6 +48,12 @@ def test_several_persons_are_an_error(tmp_path: Path, more: tuple[Any, ...], row
     assert [problem.row for problem in errors] == (rows or [])
 
 
+def test_patient_of_most_images_is_first(tmp_path: Path) -> None:
+    many = [("E", "FM"[n % 2], 50, "2001-01-01") for n in range(7)]
+    errors = check(tmp_path, [*ROWS, ("B", "F", 60, "2001-01-01"), *many]).errors.kinds[SEVERAL_PERSONS]
+    assert [problem.row for problem in errors] == [8, 4]
+
+
 def test_column_that_is_not_read_is_named(tmp_path: Path) -> None:
     report = check(tmp_path, ROWS)
     assert "'consent'" in report.warnings.kinds[UNREAD][0].message

@@ -104,3 +104,11 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
     assert describe_test_split(table.select("train"), config, least=10) == []
     drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
     assert "splits.seed and the site's name (chestxray8)" in describe_test_split(table, drawn, least=0)[0]
+
+
+def test_patient_of_many_images_is_counted(tmp_path: Path) -> None:
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + THREE, **LISTS})
+    many = table.with_frame(pd.concat([table.select("train").frame.iloc[[0]]] * 7, ignore_index=True))
+    (sentence,) = describe_test_split(many, load_bundled("chestxray8"), least=10)
+    assert "7 of the 7 train images" in sentence
+    assert str(many.frame["patient"].iloc[0]) not in sentence.replace("7", "")

@@ -21,7 +21,7 @@ from chestfed.core.provenance import Origin
 from chestfed.reports.pages import figures, run_figures
 from chestfed.reports.pages.drift import drift, histogram_distance
 from chestfed.reports.pages.html import read_template
-from chestfed.reports.pages.page import make_report, write_report
+from chestfed.reports.pages.page import _how_to_reproduce, make_report, write_report
 from chestfed.reports.pages.participants import participants
 from chestfed.reports.pages.sites_section import list_mistakes
 from chestfed.results.evaluation.metrics import sensitivity_at_specificity
@@ -36,7 +36,7 @@ from tests.reports.pages.pages import (
     assert_readable_without_seeing_it,
     assert_says_synthetic,
 )
-from tests.results.tables.finished_runs import labels_and_patients, write_run
+from tests.results.tables.finished_runs import labels_and_patients, seal_run, write_run
 
 #: What readers see of linear red, green and blue: Machado, Oliveira and Fernandes (2009), at full severity.
 VISIONS = {
@@ -283,12 +283,25 @@ def test_the_same_folder_gives_the_same_page(run_folder: Path, html: str) -> Non
 
 def test_configuration_on_page_is_same_study(page: Page, run_folder: Path, tmp_path: Path) -> None:
     (address,) = (a["href"] or "" for _, a, _ in page.all("a") if "download" in a)
-    shutil.copytree(bundled("site_configs"), tmp_path / "site_configs")
-    file = tmp_path / "site_configs" / "synthetic" / "again.yaml"  # beside the sites' YAMLs, as the page says
+    file = tmp_path / "again.yaml"  # bundled sites are found by name
     file.write_bytes(base64.b64decode(address.split(",")[1]))
     again = load_pipeline(file).resolve()
     assert shareable(again) == json.loads((run_folder / "study.json").read_text())["configuration"]
-    assert all((file.parent / site.config).is_file() for site in again.sites)
+    assert all(Path(site.config).parent == bundled("site_configs") / "synthetic" for site in again.sites)
+
+
+def test_own_site_and_unreadable_are_named(run_folder: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(run_folder, tmp_path / run_folder.name))
+    about, sites = (json.loads((copy / name).read_text()) for name in ("study.json", "sites.json"))
+    about["quarantined"] = {"vindr": 1}
+    sites["hospitals"][-1]["title"] = "Elsewhere"
+    (copy / "study.json").write_text(json.dumps(about))
+    (copy / "sites.json").write_text(json.dumps(sites))
+    seal_run(copy)
+    values = _how_to_reproduce(RunFolder.open(copy))
+    assert (values["own_sites"], values["skipped"]) == (["vindr.yaml"], 1)
+    names = [entry["config"] for entry in yaml.safe_load(values["configuration"])["sites"]]
+    assert (names[0], names[-1]) == ("synthetic/chexpert.yaml", "vindr.yaml")
 
 
 def test_the_cards_count_what_the_sites_hold(run_folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from chestfed.app.commands.options import known_pipelines
 from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.config import Document
+from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.experiment.alternatives import Alternatives
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.methods import PipelineFile
 from chestfed.studies.experiment.quick import IMAGES, shorten
-from chestfed.studies.experiment.resolved import identity
+from chestfed.studies.experiment.resolved import identity, shareable
 from tests.cases import each
 
 SAMPLES = pipeline_file("source_addition_samples")
@@ -75,6 +77,17 @@ def test_own_data_of_an_added_site_is_trained() -> None:
     assert (alternatives.own_data, alternatives.hospitals) == (True, ["vindr"])
     assert read("alternatives=null") is None
     assert load_pipeline(SAMPLES, ["quick=true"]).alternatives is None
+
+
+def test_saved_quick_study_is_the_same(tmp_path: Path) -> None:
+    """With what the command line set, and the alternatives of the added site."""
+    overrides = ["quick=true", "preprocess.size=96", "federated.stage_steps=200"]
+    pipeline = load_pipeline(SAMPLES, overrides, [site_file(Path("vindr"))]).resolve()
+    (tmp_path / "study.json").write_text(json.dumps({"configuration": shareable(pipeline)}))
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(RunFolder(tmp_path).pipeline_file))
+    again = load_pipeline(tmp_path / "again.yaml").resolve()
+    assert again.alternatives == pipeline.alternatives
+    assert again.model_dump(exclude={"sites", "data_root"}) == pipeline.model_dump(exclude={"sites", "data_root"})
 
 
 def test_search_is_cut_as_the_settings_are() -> None:
