@@ -305,7 +305,7 @@ def test_head_that_is_never_trained_is_named() -> None:
 @pytest.mark.slow
 def test_scores_are_exchanged_by_a_plug_in(tmp_path: Path) -> None:
     package = "tests.testing.outside_fedxl1"
-    assert len(check_objective(f"{package}:PAIRS")) == 9
+    assert len(check_objective(f"{package}:PAIRS")) == 11
     assert len(check_algorithm(f"{package}:FEDXL1")) == 14
     trained = train(make_pipeline(f"{package}:FEDXL1", "federated.stages=1"), tmp_path)
     assert not trained.point.dual.numel()
