@@ -78,7 +78,9 @@ class Comparison:
         return str(answer_study(self._results))
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
-        """AUC, spread over seeds, n+ and n- per method and disease (and the mean): columns as in `table.csv`.
+        """AUC, interval, spread over seeds, n+ and n- per method and disease (and the mean): columns as in `table.csv`.
+
+        Intervals of several seeds are about test patients and training seeds; `reason` says why there is none.
 
         With `wide` the AUCs alone: one row per method, one column per disease and, of several, `mean`.
         """

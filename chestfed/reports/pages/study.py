@@ -148,7 +148,7 @@ class Study:
         )
 
     def table(self, *, wide: bool = False) -> pd.DataFrame:
-        """AUC, interval or spread over seeds, n+ and n- per K and disease (and the mean), columns as in `table.csv`.
+        """AUC, interval, spread over seeds, n+ and n- per K and disease (and the mean), columns as in `table.csv`.
 
         With `wide` the AUCs alone: one row per K, one column per disease and, of several, `mean`. `attrs["scored"]`
         says with which batch-norm statistics.
@@ -177,7 +177,7 @@ class Study:
         return None if pd.isna(value) else float(value)
 
     def interval(self, k: int, disease: str = "mean") -> tuple[float, float] | None:
-        """The ends of the 95% interval of `auc`, about the choice of test patients; None if there is none."""
+        """The ends of the 95% interval of `auc`, over test patients and, of several, training seeds; or None."""
         low, high = self._find_row(k, disease)[["low", "high"]]
         return None if pd.isna(low) else (float(low), float(high))
 

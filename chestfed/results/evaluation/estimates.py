@@ -192,11 +192,11 @@ def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = N
     )
 
 
-def bound_over_splits(runs: Sequence[Scored], values: Sequence[float | None]) -> list[Interval | None]:
-    """Intervals of a model's mean AUCs over splits of the patients and seeds: of each disease, and of the mean.
+def bound_over_runs(runs: Sequence[Scored], values: Sequence[float | None]) -> list[Interval | None]:
+    """Intervals of a model's mean AUCs over seeds and splits of the patients: of each disease, and of the mean.
 
-    `values` are these AUCs, the mean over the diseases that count in every split. None where a split has none, or two
-    patients of a class are missing. By `estimate_contrast`, on the logit scale as `auc_estimates`.
+    `values` are these AUCs, the mean over the diseases that count in every split. None where a split has none, a class
+    has fewer than two patients, or an AUC is 0 or 1. By `estimate_contrast`, on the logit scale as `auc_estimates`.
     """
     groups = group_splits(runs)
     beside = [put_beside(parts) for parts in zip(*groups.values(), strict=True)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -18,7 +18,7 @@ import pandas as pd
 from chestfed.core.checkpoint import write_json, write_text
 from chestfed.core.manifest import short_digest
 from chestfed.core.provenance import Origin
-from chestfed.results.evaluation.estimates import bound_over_splits
+from chestfed.results.evaluation.estimates import bound_over_runs
 from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.methods import Intervals, MethodName
 from chestfed.results.evaluation.joining.calibrated import compare_calibration
@@ -286,7 +286,7 @@ def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study"
     added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
     names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
     scored = {name: run.about["scored"][name] for name in ("images", "patients")}
-    over = _over_splits(model)
+    over = _OverRuns(model)
     for row in list_estimates(rows, over.count, over.bound, **_describe(run, model, view), added=names, **seed):
         yield row | scored | over.describe(row["disease"]) | {"paper_auc": paper.get(row["disease"])}
 
@@ -299,35 +299,40 @@ def _list_at_hospital(
     about["takes_part"] = model.k >= hospital["joins"]
     # Of folders of earlier releases: which split of each hospital was scored is not known.
     about["protocol"] = hospital.get("protocol", model.runs[0].settings.protocol)
-    over = _over_splits(model, hospital)
+    over = _OverRuns(model, hospital)
     for row in list_estimates(rows, over.count, over.bound, **_describe(model.runs[0], model, view) | about):
         yield row | over.describe(row["disease"])
 
 
 @dataclass(frozen=True)
-class _OverSplits:
-    """Number of splits of the patients; of several what bounds their AUCs, and counts of all test images."""
+class _OverRuns:
+    """The runs of a model at one place: intervals of their mean AUCs, and counts of the images of several splits."""
 
-    count: int = 1
-    merged: Predictions | None = None
+    model: _Model
+    hospital: Mapping[str, Any] | None = None
+
+    @property
+    def count(self) -> int:
+        """Number of splits of the patients."""
+        return len({run.settings.split for run in self.model.runs})
+
+    @cached_property
+    def merged(self) -> Predictions | None:
+        """Predictions of several runs; None where scores stay at a hospital."""
+        return _merge(self.model, self.hospital) if len(self.model.runs) > 1 else None
 
     @property
     def bound(self) -> Bound | None:
         if self.merged is None:
             return None
-        return partial(bound_over_splits, self.merged.scored(self.merged.diseases))
+        return partial(bound_over_runs, self.merged.scored(self.merged.diseases))
 
     def describe(self, disease: str = "mean") -> dict[str, int]:
         """Columns of a row: images, patients, and those of each class."""
-        if self.merged is None:
+        if self.count == 1 or self.merged is None:
             return {}
         counts = dict(zip(("images", "patients"), self.merged.counts, strict=True))
         return counts | (self.merged.count_classes(disease) if disease in self.merged.diseases else {})
-
-
-def _over_splits(model: _Model, hospital: Mapping[str, Any] | None = None) -> _OverSplits:
-    splits = len({run.settings.split for run in model.runs})
-    return _OverSplits(splits, _merge(model, hospital) if splits > 1 else None)
 
 
 def _merge(model: _Model, hospital: Mapping[str, Any] | None) -> Predictions | None:
@@ -392,7 +397,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
     first = runs[0]
     compares = models[0].telling != "k"
     return {
-        **cast(About, first.about["scored"] | _over_splits(models[0]).describe()),
+        **cast(About, first.about["scored"] | _OverRuns(models[0]).describe()),
         "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",

@@ -34,6 +34,7 @@ from chestfed.results.evaluation.intervals.interval import Interval
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.evaluation.splits import SPLITS_REFERENCE
+from chestfed.results.evaluation.training_seeds import REFERENCES
 from chestfed.results.tables import older
 from chestfed.results.tables.columns import (
     COMPARED,
@@ -55,6 +56,10 @@ if TYPE_CHECKING:
     from chestfed.results.tables.clients.batch_norm import Statistics
     from chestfed.results.tables.clients.gate import GatePriceFacts
     from chestfed.results.tables.settings import MethodFacts, PublishedFigures
+
+#: Why a mean AUC over several runs has no interval.
+_SCORES_STAY: Final = "scores stay at the hospital: no interval over several runs"
+_NO_INTERVAL: Final = "too few patients of a class, or an AUC of 0 or 1: no interval over several runs"
 
 #: View -> its files of estimates and of differences, if it has these.
 VIEWS: Final = {
@@ -165,10 +170,13 @@ def list_estimates(
         if len(parts) > 1:
             low, high = intervals[place] or (None, None)
             record |= {"auc": means[place], "low": low, "high": high}
+            if low is None and means[place] is not None:
+                record["reason"] = record["reason"] or (_SCORES_STAY if bound is None else _NO_INTERVAL)
         name = rows[0].interval
         method = {"interval_method": name, "interval_reference": METHODS[name].references[0]}
         if bound is not None:
-            method = {"interval_method": DEFAULT, "interval_reference": SPLITS_REFERENCE}
+            reference = SPLITS_REFERENCE if splits > 1 else REFERENCES[0]
+            method = {"interval_method": DEFAULT, "interval_reference": reference}
         spread = {"sd": compute_spread(values), "seeds": len(parts) // splits, "splits": splits if splits > 1 else None}
         yield {"takes_part": True, "hospital": "", **head, **record, **method} | spread
 

@@ -10,7 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from chestfed.results.evaluation.comparison import NOT_IN_EVERY_SPLIT, compare
-from chestfed.results.evaluation.estimates import auc_estimates, bound_over_splits
+from chestfed.results.evaluation.estimates import auc_estimates, bound_over_runs
 from chestfed.results.evaluation.intervals.delong import auc_covariance
 from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining.contributions import Subset, estimate_contributions
@@ -134,7 +134,7 @@ def test_splits_need_the_same_seeds() -> None:
 def test_interval_of_auc_over_splits() -> None:
     a, _ = make_runs(5, 2)
     values = [float(np.mean([roc_auc_score(run.labels[:, j], run.scores[:, j]) for run in a])) for j in (0, 1)]
-    first, *others = bound_over_splits(a, [*values, float(np.mean(values))])
+    first, *others = bound_over_runs(a, [*values, float(np.mean(values))])
     for interval, value in zip((first, *others), (*values, np.mean(values)), strict=True):
         assert interval is not None
         assert interval.low < value < interval.high

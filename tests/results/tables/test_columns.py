@@ -11,6 +11,7 @@ import pytest
 
 from chestfed.core.errors import ConfigError
 from chestfed.reports.pages.page import make_page
+from chestfed.results.evaluation.training_seeds import REFERENCES
 from chestfed.results.tables import older
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import collect, load_results, read_comparison, write_comparison
@@ -59,6 +60,18 @@ def test_rows_say_what_they_are_about(comparison: Path) -> None:
     (gain,) = results.list_differences("study", disease="mean")
     assert (gain["method"], gain["k"], gain["kind"]) == ("codasca", 2, "common")
     assert (gain["reference_method"], gain["reference_k"], gain["reference_kind"]) == ("codasca", 1, "common")
+
+
+def test_mean_over_seeds_has_an_interval(comparison: Path) -> None:
+    rows = [row for row in read_comparison(comparison).list_estimates("study") if row["auc"] is not None]
+    assert rows
+    for row in rows:
+        if row["low"] is None or row["high"] is None:
+            assert row["reason"]
+        else:
+            assert row["low"] < row["auc"] < row["high"]  # type: ignore[operator]
+            assert row["interval_reference"] == REFERENCES[0]
+    assert any(row["low"] is not None for row in rows)
 
 
 def test_missing_columns_are_empty(comparison: Path) -> None:
