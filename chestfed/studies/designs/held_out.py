@@ -46,6 +46,7 @@ class HeldOutDesign(Design):
         about: About = {
             "model": name_network(self.pipeline.model),
             "protocol": evaluation.protocol,
+            "quick": self.pipeline.quick,
             "batch_norm": None if last.about["batch_norm"] is None else evaluation.batch_norm,
         }
         results = collect_folds(folds, self.pipeline.title, origin, about)

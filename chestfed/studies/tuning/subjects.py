@@ -62,6 +62,13 @@ class Subject:
         pipeline = pipeline.model_copy(update={"federated": settings})
         return self.scale(select_ranges(settings, chosen), replace(data, clients=tuple(clients), pipeline=pipeline))
 
+    def list_scaled(
+        self, pipeline: Pipeline, chosen: Mapping[str, list[Any] | None], ranges: Mapping[str, Space]
+    ) -> list[str]:
+        """Keys whose `ranges`, those of `list_ranges`, are not as the pipeline and the declarations have them."""
+        given = select_ranges(self.settings(pipeline), chosen)
+        return [key for key, space in ranges.items() if space != given[key]]
+
     def scale(self, spaces: dict[str, Space], experiment: Experiment) -> dict[str, Space]:
         """The ranges to search: those of step sizes divided by the size of the loss' gradients."""
         unit = measure_gradients(form_federation(experiment, self.k_trained).objective())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.images.cache import CachedImages
 from chestfed.data.sites import load_site_config
 from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.sentences import QUICK
 from chestfed.studies.designs.design import list_variants
 from chestfed.studies.designs.held_out import select_held_out_sites
 from chestfed.studies.experiment.device import prepare_machine
@@ -51,6 +53,15 @@ def home(held_out_study: Path) -> Path:
 def finished(home: Path) -> str:
     """What is printed of two of the five."""
     return (home / "printed.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_quick_study_says_what_it_leaves_out(furnish: Callable[[Path], Path], tmp_path: Path) -> None:
+    furnish(tmp_path)
+    called = run(tmp_path, study(str(PIPELINE), "--quick", "--out", "runs", "--set", "held_out.sites=[vindr]"))
+    assert called.code == 0, called.err
+    assert QUICK in " ".join(called.out.split())
+    assert "alternatives that it leaves out" in QUICK
 
 
 def test_table_has_each_held_out_site(home: Path, finished: str) -> None:

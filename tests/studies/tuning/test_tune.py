@@ -423,6 +423,14 @@ def test_dry_run_shows_ranges_as_tried(home: Path) -> None:
     shown = dict(re.findall(r"(fedprox|codasca) +local_lr +([0-9.]+) to", plan.out))
     assert float(shown["fedprox"]) == 0.01
     assert 0.05 < float(shown["codasca"]) < 0.2
+    assert "Ranges of step sizes of codasca are divided" in " ".join(plan.out.split())
+
+
+def test_dry_run_of_undivided_ranges_is_silent(home: Path) -> None:
+    plan = call("tune", "digits.yaml", "--methods", "fedprox,scaffold", "--trials", "2", "--seeds", "1", "--dry-run",
+                folder=home)  # fmt: skip
+    assert plan.code == 0, plan.err
+    assert "divided" not in plan.out
 
 
 @pytest.mark.slow

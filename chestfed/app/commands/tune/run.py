@@ -109,10 +109,12 @@ def show_plan(console: Console, tuning: Tuning) -> None:
 def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
     pipeline, subjects = tuning.pipeline, list_subjects(tuning.pipeline, source.sites, every_k=tuning.every_k)
     rows, seconds, total, plans = [], 0.0, 0, dict[str, StudyPlan]()
+    scaled = list[str]()
     further, labeled = FINALISTS * tuning.confirm, with_label_clients(source)
     for subject in subjects:
         resolved = pipeline.resolve(subject.method)
         ranges = subject.list_ranges(labeled, resolved, pipeline.search)
+        scaled += [subject.method] if subject.list_scaled(resolved, pipeline.search, ranges) else []
         for key, values in ranges.items():
             scale = "grid" if isinstance(values, Grid) else "log" if values.log else "linear"
             rows.append([subject.name, key, values.description, scale])
@@ -131,12 +133,13 @@ def _show(console: Console, tuning: Tuning, source: Experiment) -> None:
     console.print(text_table(f"{pipeline.title}: what would be searched", heads, (), rows))
     each, test = total * tuning.seeds + len(subjects) * further, len(subjects) * tuning.seeds
     ks = ",".join(dict.fromkeys(str(subject.k) for subject in subjects))
+    names = ", ".join(dict.fromkeys(scaled))
+    divided = f"Ranges of step sizes of {names} are divided by the size of the loss' gradients. " if names else ""
     text = (
         f"{len(subjects)} searches, {total:,} trials together, {tuning.seeds} seeds per trial, {tuning.confirm} "
         f"further ones for the best {FINALISTS}: {each:,} runs of stage 2 with K={ks}, chosen on "
         f"{plan.test.images:,} validation images, and one trial more for each best value at an edge; then {test:,} "
-        "test runs with the selected settings. Ranges of step sizes are divided by the size of the loss' gradients. "
-        f"{estimated(seconds, plan.timings)}. Nothing was written."
+        f"test runs with the selected settings. {divided}{estimated(seconds, plan.timings)}. Nothing was written."
     )
     say(console, text)
 
