@@ -393,13 +393,14 @@ def _name_sites(run: RunFolder) -> tuple[dict[str, Any], list[str]]:
     file, known = run.pipeline_file, list_bundled_sites()
     sites, own_sites = [], []
     for entry, site in zip_longest(file["sites"], run.sites["hospitals"][: len(file["sites"])]):
-        same = [name for name in known if f"{PurePath(name).name}.yaml" == entry["config"]]
+        config = entry.get("config")
+        same = [name for name in known if f"{PurePath(name).name}.yaml" == config]
         configs = {name: load_site_config(known[name]) for name in same} if site else {}
         names = [
             name for name, config in configs.items() if (config.title, config.source) == (site["title"], site["source"])
         ]
         sites.append({**entry, "config": f"{names[0]}.yaml"} if len(names) == 1 else entry)
-        own_sites += [] if len(names) == 1 else [entry["config"]]
+        own_sites += [] if len(names) == 1 or config is None else [config]
     return {**file, "sites": sites}, own_sites
 
 

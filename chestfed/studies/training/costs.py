@@ -13,7 +13,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 
-from chestfed.data.images.batches import Rows, TrainBatches
+from chestfed.data.images.batches import Batch, Rows, TrainBatches
 from chestfed.learning.algorithms.variables import Point, Preparing, byte_count
 from chestfed.learning.engines.messages.shapes import make_blank
 from chestfed.learning.models import FeatureOptions, NetworkGroups, load_frozen, seeded
@@ -67,23 +67,13 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
     check_features(pipeline)
     network = new_network(pipeline, machine)
     weights = network.parameters()
-    whole, tasks, model = pipeline.preprocess.size, len(pipeline.tasks), pipeline.model
+    whole, model = pipeline.preprocess.size, pipeline.model
     width = load_frozen(model).count_features(whole) if isinstance(model, FeatureOptions) else None
     seconds = partial(_seconds, threads=machine.threads if machine.device.type == "cpu" else 0)
 
     def step(images: int, training: bool, size: int) -> None:
-        blank = np.zeros((images, tasks), np.float32)
-        batch = TrainBatches(
-            _Blank(images, (size, size), np.uint8) if width is None else _Blank(images, (width,), np.float32),
-            blank,
-            np.ones(images, np.int64),
-            batch_size=images,
-            seed=0,
-            name="timing",
-            augment=pipeline.augment,
-            workers=0,
-            device=machine.device,
-        ).next()
+        blank = _Blank(images, (size, size), np.uint8) if width is None else _Blank(images, (width,), np.float32)
+        batch = _make_batch(blank, images, pipeline, machine)
         network.module.train(training)
         network.bind(weights, bf16=training and machine.autocast)
         with (
@@ -122,6 +112,22 @@ def time_steps(pipeline: Pipeline, machine: Machine) -> Timings:
         _peak_memory(),
         absent,
     )
+
+
+def _make_batch(blank: _Blank, images: int, pipeline: Pipeline, machine: Machine) -> Batch:
+    """A training batch of images without content, augmented as the study's."""
+    labels = np.zeros((images, len(pipeline.tasks)), np.float32)
+    return TrainBatches(
+        blank,
+        labels,
+        np.ones(images, np.int64),
+        batch_size=images,
+        seed=0,
+        name="timing",
+        augment=pipeline.augment,
+        workers=0,
+        device=machine.device,
+    ).next()
 
 
 def _peak_memory() -> int:

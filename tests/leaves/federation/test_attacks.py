@@ -231,7 +231,13 @@ def test_texts_of_a_pipeline_are_known() -> None:
     walk(schema, "")
     parts = {"model", "engine", "federated.algorithm", "federated.objective"}
     words = {"title", "titles", "method", "published.source", "published.note"}  # shown, or the hospitals' names
-    words |= {"held_out.sites", "overlap.same_patient_ids", *parts, *(f"{part}.name" for part in parts)}
+    words |= {
+        "held_out.sites",
+        "alternatives.hospitals",
+        "overlap.same_patient_ids",
+        *parts,
+        *(f"{part}.name" for part in parts),
+    }
     places = {"data_root", "sites.config", "sites.root", "collection.root"}  # the hospital puts its own in their place
     assert found == words | places | {"model.initial_weights", "model.network"}
     named = dict[str, str]()
