@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field
 
@@ -25,6 +25,9 @@ from chestfed.studies.running import Executor, Job, Studies, note
 from chestfed.studies.training.assemble import Deployment
 from chestfed.studies.training.reporting import Reporters
 from chestfed.studies.training.run import StudyResult, run_study
+
+#: Time limits after which a job is queued again; submitit's own 3 would end a study of days under a limit of hours.
+_MOST_TIME_LIMITS: Final = 10_000
 
 
 class Cluster(StrictModel):
@@ -107,7 +110,9 @@ def _executor(cluster: Cluster, at_once: int, logs: Path, file: Path) -> tuple[A
         raise ConfigError(f"--cluster needs submitit: {install_command('cluster')}") from None
     bounds = {"slurm_array_parallelism": at_once} if cluster.scheduler == "slurm" else {}
     try:
-        executor = submitit.AutoExecutor(folder=logs, cluster=cluster.scheduler)
+        executor = submitit.AutoExecutor(
+            folder=logs, cluster=cluster.scheduler, slurm_max_num_timeout=_MOST_TIME_LIMITS
+        )
         executor.update_parameters(name="chestfed", **bounds, **cluster.parameters)
     except (RuntimeError, NameError, TypeError, ValueError, AssertionError) as error:
         raise ConfigError(f"{file}: {error}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -11,7 +12,7 @@ import pytest
 import submitit
 
 from chestfed.core.errors import ChestfedError
-from chestfed.leaves.slurm.executor import ClusterExecutor
+from chestfed.leaves.slurm.executor import Cluster, ClusterExecutor, _executor
 from chestfed.studies.running import Job
 from tests.cases import assert_refused
 
@@ -77,3 +78,11 @@ def test_jobs_after_a_failed_one_are_sent(tmp_path: Path, monkeypatch: pytest.Mo
     with assert_refused(ChestfedError, "jobs failed", jobs=["b"]):
         send(tmp_path, machine, "local", monkeypatch)
     assert machine.sent == 5
+
+
+def test_a_job_is_queued_again_at_every_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "srun").write_text("#!/bin/sh\n")
+    (tmp_path / "srun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    executor, _ = _executor(Cluster(parameters={"timeout_min": 240}), 2, tmp_path, tmp_path / "cluster.yaml")
+    assert executor._executor.max_num_timeout >= 1000
