@@ -252,17 +252,21 @@ def tune(
 
     declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
     settings = listed(overrides, "overrides", str)
-    given = {"trials": trials, "seeds": seeds, "confirm": confirm or None}
-    counts = {name: arguments.check_positive(count, name) for name, count in given.items() if count is not None}
-    counts |= {"confirm": 0} if confirm == 0 else {}
     source = arguments.locate_pipeline(pipeline, declared)
     if methods is not None:
         settings += arguments.select_methods(source, listed(methods, "methods"), declared)
     settings += arguments.list_plain_keys(None, None, device)
-    tuning = tune_run.prepare(source, settings, arguments.optional_path(data, "data"), **counts, every_k=every_k)
+    counts = {"trials": _check_count(trials, "trials"), "seeds": _check_count(seeds, "seeds")}
+    counts["confirm"] = confirm and _check_count(confirm, "confirm")
+    place = arguments.optional_path(data, "data")
+    tuning = tune_run.prepare(source, settings, place, counts, every_k=every_k)
     session = Session(open_console(quiet=quiet), folder, store, tracking, skip_unreadable=skip_unreadable)
     tuned, finished = tune_run.run(session, tuning)
     return Tuned(tuned, pd.read_csv(tuned.parent / "trials.csv"), _open(finished))
+
+
+def _check_count(count: int | None, name: str) -> int | None:
+    return None if count is None else arguments.check_positive(count, name)
 
 
 def _open(finished: Finished | None) -> Study | Comparison | Finished:

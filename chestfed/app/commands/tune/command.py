@@ -92,7 +92,7 @@ def tune(
     named = {"selected": options.select_methods(methods), "k": None if k in (None, "all") else f"[{k}]"}
     overrides = options.join_overrides(set_, {**named, "quick": "true" if quick else None})
     counts = {"trials": trials, "seeds": seeds, "confirm": confirm}
-    tuning = prepare(pipeline_file(pipeline), overrides, data, **counts, every_k=k is not None, planned=dry_run)
+    tuning = prepare(pipeline_file(pipeline), overrides, data, counts, every_k=k is not None, planned=dry_run)
     session = Session(open_console(), out, cache, tracking, tracking_uri, skip_unreadable)
     if dry_run:
         show_plan(session.console, tuning)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -57,15 +57,13 @@ def prepare(
     source: Path | Document,
     overrides: Sequence[str],
     data: Path | None,
+    given: Mapping[str, int | None],
     *,
-    trials: int | None = None,
-    seeds: int | None = None,
-    confirm: int | None = None,
     every_k: bool = False,
     planned: bool = False,
 ) -> Tuning:
-    """Read the pipeline and check that all trials can run; what is None has its default, that of a quick search if
-    the pipeline is quick. What is only `planned` may need a device that this machine does not have.
+    """Read the pipeline and check that all trials can run; what of `COUNTS` is None has its default, that of a quick
+    search if the pipeline is quick. What is only `planned` may need a device that this machine does not have.
     """
     refuse_several("chestfed tune")
     loaded, file = load_pipeline(source, overrides), source.path if isinstance(source, Document) else source
@@ -75,7 +73,6 @@ def prepare(
     pipeline = with_validation(_list_windows(loaded), _VALIDATION, everywhere=every_k)
     collect_ranges(pipeline)
     list_subjects(pipeline, (), every_k=every_k)
-    given = {"trials": trials, "seeds": seeds, "confirm": confirm}
     counts = {name: COUNTS[name][loaded.quick] if count is None else count for name, count in given.items()}
     return Tuning(studies, source, pipeline, overrides, data, **counts, every_k=every_k)
 
