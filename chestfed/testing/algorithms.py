@@ -405,7 +405,7 @@ class _Trial(Contract):
 
 
 def _describe_whole_state(engine: Any, state: Any) -> str:
-    """What goes down, and so up, beside the point because the rule has no `message`; empty if nothing does."""
+    """A sentence on the state that is sent beside the point because the rule has no `message`; empty if none is."""
     if getattr(type(getattr(engine, "algorithm", None)), "message", None) is not Algorithm.message:
         return ""
     further = [name for name in named_tensors(state.server) if name not in ("primal", "dual")]

@@ -77,7 +77,7 @@ def warp_images(images: Tensor, back: Tensor, fill: int = 0) -> Tensor:
 
 @functools.cache
 def _load_warp() -> Callable[..., np.ndarray]:
-    """What `albumentations.Affine` does once it has drawn a map, without its 60 microseconds of checks per image."""
+    """The function by which `albumentations.Affine` warps, without its 60 microseconds of checks per image."""
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # no check for newer versions online
     import cv2
     from albumentations.augmentations.geometric.functional import warp_affine_with_value_extension

@@ -1,4 +1,4 @@
-"""How much `tune` tries where nothing else is said."""
+"""Default numbers of trials and seeds of `tune`."""
 
 from typing import Final
 

@@ -148,7 +148,7 @@ def _filter(rows: TableRows, values: Values, *, elements: bool) -> TableRows:
             if dropped.any():
                 text = f"{int(dropped.sum()):,} of {len(dropped):,} rows are left out by '{column}' (table.keep)"
                 rows.source.remarks.append(f"{rows.name}: {text}")
-                rows.source.left_out[f"by '{column}' (table.keep)"] += int(dropped.sum())
+                rows.source.left_out["not_kept"] += int(dropped.sum())
             rows = rows.select(~dropped)
     return rows
 

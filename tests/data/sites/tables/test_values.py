@@ -153,7 +153,7 @@ def test_filter_columns_drop_and_count_rows(tmp_path: Path) -> None:
     opened = open_table(tmp_path, table, rows)
     assert column(opened, "image") == ["0.png", "2.png", "3.png"]
     assert opened.notes == ("labels.csv: 1 of 4 rows are left out by 'BodyPart' (table.keep)",)
-    assert opened.left_out == {"by 'BodyPart' (table.keep)": 1}
+    assert opened.left_out == {"not_kept": 1}
     assert refusals(tmp_path, {**table, "codes": {"keep": {"chest": "keep"}}}, rows) == [("unknown keep", 3)]
 
 
