@@ -268,8 +268,8 @@ class Conditions(StrictModel):
     quick: Annotated[bool, AddedLater()] = Field(
         False,
         description="a study of minutes, as `--quick`: small images and network (frozen features stay), at most 400 "
-        "training images a client, few steps, the ends of k and windows, one seed unless the file gives `seeds` too; "
-        "it says so wherever it is shown",
+        "training images a client and 2000 scored images a site, few steps, which many methods share, the ends of k "
+        "and windows, one seed unless the file gives `seeds` too; it says so wherever it is shown",
     )
 
     @field_validator("diseases")
@@ -287,7 +287,7 @@ class Conditions(StrictModel):
             return data
         if data.get("k") == []:
             raise ValueError("k is empty: name at least one number of clients, or remove it (k: null) for every number")
-        data, total = {key: value for key, value in data.items() if key != "k"}, _clients_in(data)
+        data, total = {key: value for key, value in data.items() if key != "k"}, count_all_clients(data)
         only_all = data.get("collection") is not None or data.get("held_out") is not None
         return {**data, "k": [total] if only_all else list(range(1, total + 1))} if total else data
 
@@ -433,7 +433,7 @@ class Pipeline(Conditions):
         return tuple(due) if due and due[-1] == settings.rounds else (*due, settings.rounds)
 
 
-def _clients_in(data: dict[str, Any]) -> int:
+def count_all_clients(data: dict[str, Any]) -> int:
     """Clients of a pipeline that is not checked yet; 0 if unknown."""
     collection, sites = data.get("collection"), data.get("sites")
     if collection is not None:

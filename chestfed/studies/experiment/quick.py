@@ -5,6 +5,7 @@ It is made of the plain data of a pipeline before they are checked. What the com
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,21 +14,26 @@ from typing import Any, Final
 from chestfed.core.checkpoint import load_checkpoint
 from chestfed.core.config import Document
 from chestfed.core.errors import ChestfedError
+from chestfed.studies.experiment.pipeline import count_all_clients
 from chestfed.studies.experiment.stage_2 import get_part_name
 
 #: Training images of a client, of whole patients.
 IMAGES: Final = 400
+#: Images of a site that are scored as test set or as the hospital's own, of whole patients.
+SCORED_IMAGES: Final = 2000
 #: Ends the title of tables, page and records.
 TITLE: Final = " (quick)"
 _SIZE, _EPOCHS, _WINDOW, _STAGES, _STAGE_STEPS, _BATCH = 64, 20, 16, 2, 100, 32
-#: The largest values of keys of stage 2.
-_MOST: Final = {
-    "window": _WINDOW,
-    "window_growth": 1,
-    "stages": _STAGES,
-    "stage_steps": _STAGE_STEPS,
-    "stage_growth": 1,
-    "batch_size": _BATCH,
+#: Steps of stage 2 of all clients, methods and windows together, and the fewest steps of a stage.
+_ALL_STEPS, _LEAST_STEPS = 10_000, 25
+#: Own data alone, with as many steps as the study, as in the default study.
+_OWN_DATA: Final = {
+    "own_data": True,
+    "own_data_steps": "study",
+    "hospitals": [],
+    "fine_tuned": None,
+    "centralized": None,
+    "gate": None,
 }
 #: In place of the larger networks that are built in.
 _NETWORK: Final = {"name": "small", "init_features": 8, "growth_rate": 8, "blocks": [1, 2, 3, 3]}
@@ -42,12 +48,18 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
     """Let a pipeline with `quick: true` have small images, a small network, one seed (unless `seeds` stands
     beside `quick`) and split, few steps, and the
     ends of K, windows and counts; no alternatives but own data of the sites named in `added`, no published figures.
-    Values that cannot be read are left to the check. The saved configuration of a quick study stays as it is.
+    Values that cannot be read are left to the check. The saved configuration of a quick study stays as it is, with own
+    data of the sites named in `added`.
     """
     data = document.data
-    if data.get("quick") is not True or _is_saved(document):
+    if data.get("quick") is not True:
         return
     given = _Given(document)
+    if _is_saved(document):
+        if added:
+            data["title"] = data["title"].replace(TITLE, "") + TITLE
+            _add_own_data(given, added)
+        return
     if isinstance(title := data.get("title"), str) and not title.endswith(TITLE):
         data["title"] = title + TITLE
     alternatives = _shorten_alternatives(data.get("alternatives"), added)
@@ -59,13 +71,14 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
         total = sum(entry.get("clients", 1) for entry in data["sites"] if isinstance(entry, dict))
         given.put({"k": sorted({1, total})})
     _shorten_network(given)
-    _shorten_steps(given)
+    given.change(data, "windows", _ends)
+    _shorten_steps(given, _count_stage_steps(data))
 
 
 def _is_saved(document: Document) -> bool:
     """Whether this is the configuration of a quick study: one file, with `quick` and a title that says so."""
     title, in_file = document.data.get("title"), document.find_age("quick") == document.find_age("title") == 1
-    return in_file and len(document.files) == 1 and isinstance(title, str) and title.endswith(TITLE)
+    return in_file and len(document.files) == 1 and isinstance(title, str) and TITLE in title
 
 
 class _Given:
@@ -96,6 +109,15 @@ class _Given:
         """Change the value of a key that is there."""
         if key in target and not self.is_set(*parents, key):
             target[key] = change(target[key])
+
+
+def _add_own_data(given: _Given, added: Sequence[str]) -> None:
+    """Own data of sites that are added to a saved quick study, which does not know those of its pipeline."""
+    evaluation, earlier = given.section("evaluation"), given.data.get("alternatives") or _OWN_DATA
+    if given.data.get("held_out") or evaluation.get("hospitals") == "none" or not isinstance(earlier, dict):
+        return
+    if isinstance(hospitals := earlier.get("hospitals"), list):  # else all have alternatives
+        given.put({"alternatives": {**earlier, "hospitals": [*hospitals, *added]}})
 
 
 def _shorten_alternatives(alternatives: Any, added: Sequence[str]) -> dict[str, Any] | None:
@@ -140,10 +162,30 @@ def _read_size(model: Any) -> Any:
     return None
 
 
-def _shorten_steps(given: _Given) -> None:
-    """Few steps of stage 2 and one evaluation, after the last round."""
+def _count_stage_steps(data: dict[str, Any]) -> int:
+    """The most steps of a stage: fewer with many methods, windows and clients, unless features are frozen."""
+    if get_part_name(data.get("model", "small")) == "features":
+        return _STAGE_STEPS
+    named, windows = data.get("selected") or data.get("methods"), data.get("windows")
+    runs = math.prod(max(len(values), 1) for values in (named, windows) if isinstance(values, list))
+    k = data.get("k")
+    clients = max((value for value in k if isinstance(value, int)), default=0) if isinstance(k, list) else 0
+    clients = max(clients or count_all_clients(data), 1)
+    return min(_STAGE_STEPS, max(_LEAST_STEPS, _ALL_STEPS // (runs * clients * _STAGES)))
+
+
+def _shorten_steps(given: _Given, stage_steps: int) -> None:
+    """Few steps of stage 2, at most so many a stage, and one evaluation, after the last round."""
     federated, data = given.section("federated"), given.data
-    for key, default in (("stages", _STAGES), ("stage_steps", _STAGE_STEPS)):
+    most = {
+        "window": min(_WINDOW, stage_steps // 4),
+        "window_growth": 1,
+        "stages": _STAGES,
+        "stage_steps": stage_steps,
+        "stage_growth": 1,
+        "batch_size": _BATCH,
+    }
+    for key, default in (("stages", _STAGES), ("stage_steps", stage_steps)):
         federated.setdefault(key, default)
     sections: list[tuple[tuple[str | int, ...], Any]] = [(("federated",), federated)]
     methods = data.get("methods")
@@ -154,16 +196,16 @@ def _shorten_steps(given: _Given) -> None:
             continue
         if "total_steps" in section and not given.is_set(*place, "total_steps"):
             del section["total_steps"]
-        for key, most in _MOST.items():
-            given.change(section, key, _at_most(most), *place)
+        for key, value in most.items():
+            given.change(section, key, _at_most(value), *place)
     if isinstance(search := data.get("search"), dict):  # also of the command line: the settings it finds are cut
-        data["search"] = {key: _cut_space(space, _MOST.get(key)) for key, space in search.items()}
+        data["search"] = {key: _cut_space(space, most.get(key)) for key, space in search.items()}
     if "total_steps" in federated and not given.is_set("federated", "stages"):
         del federated["stages"]
     pretrain = given.section("pretrain")
     pretrain.setdefault("batch_size", _BATCH)
     given.change(pretrain, "batch_size", lambda size: size if size == _BATCH // 2 else _BATCH, "pretrain")
-    given.change(data, "windows", lambda windows: _ends(_cut(windows, _STAGE_STEPS // 4)))
+    given.change(data, "windows", lambda windows: _cut(windows, stage_steps // 4))
     evaluation = given.section("evaluation")
     if not given.is_set("evaluation", "every_steps"):
         evaluation.pop("every_steps", None)

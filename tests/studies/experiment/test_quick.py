@@ -32,14 +32,29 @@ def test_every_pipeline_has_few_steps(name: str) -> None:
     assert len(file.draws) == 1
     assert len(file.k) <= 2
     assert len(file.windows) <= 2
+    of_all = 0
     for method in file.selected_methods:
         pipeline = file.resolve(method.name)
         steps = sum(stage.window * stage.rounds for stage in pipeline.federated.schedule)
         assert steps <= 250, (method.name, steps)
+        of_all += steps * max(1, len(file.windows)) * max(pipeline.k)
         assert pipeline.evaluated_rounds == (pipeline.federated.rounds,)
         assert pipeline.pretrain.steps(IMAGES) <= 500
         assert not pipeline.model.name.startswith("densenet")
         assert pipeline.preprocess.size <= 64 or pipeline.model.name == "features"
+    assert of_all <= 12_000 or pipeline.model.name == "features"  # whole rounds are more than 10,000
+
+
+def test_many_methods_share_the_steps() -> None:
+    def count_steps(overrides: tuple[str, ...] = (), methods: tuple[str, ...] = ()) -> tuple[int, int]:
+        file = load_pipeline(pipeline_file("digits_methods"), ["quick=true", *overrides], methods=methods)
+        steps = {file.resolve(method.name).federated.steps for method in file.selected_methods}
+        assert len(steps) == 1
+        return len(file.selected_methods), steps.pop()
+
+    assert count_steps() == (27, 72)
+    assert count_steps(methods=("fedavg", "codasca")) == (2, 208)
+    assert count_steps(("federated.stage_steps=100", "federated.window=16")) == (27, 208)
 
 
 def test_identity_is_its_own() -> None:
@@ -88,6 +103,26 @@ def test_saved_quick_study_is_the_same(tmp_path: Path) -> None:
     again = load_pipeline(tmp_path / "again.yaml").resolve()
     assert again.alternatives == pipeline.alternatives
     assert again.model_dump(exclude={"sites", "data_root"}) == pipeline.model_dump(exclude={"sites", "data_root"})
+
+
+def test_site_added_to_a_saved_study_has_own_data(tmp_path: Path) -> None:
+    overrides = ["quick=true", "preprocess.size=96"]
+    saved = load_pipeline(SAMPLES, overrides).resolve()
+    (tmp_path / "study.json").write_text(json.dumps({"configuration": shareable(saved)}))
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(RunFolder(tmp_path).pipeline_file))
+
+    def read(*overrides: str) -> PipelineFile:
+        return load_pipeline(tmp_path / "again.yaml", overrides, [site_file(Path("vindr"))])
+
+    again = read().resolve()
+    directly = load_pipeline(SAMPLES, [*overrides, "k=[1,5,6]"], [site_file(Path("vindr"))]).resolve()
+    assert again.alternatives == directly.alternatives
+    assert again.alternatives is not None
+    assert again.alternatives.hospitals == ["vindr"]
+    assert again.model_dump(exclude={"sites", "data_root"}) == directly.model_dump(exclude={"sites", "data_root"})
+    assert again.title.endswith("+ vindr (quick)")
+    assert read("alternatives=null").alternatives is None
+    assert read("evaluation.hospitals=none", "alternatives=null").alternatives is None
 
 
 def test_search_is_cut_as_the_settings_are() -> None:

@@ -17,7 +17,7 @@ from chestfed.results.tables.collect import read_comparison
 from chestfed.studies.designs.design import list_variants
 from chestfed.studies.designs.target import limit_target
 from chestfed.studies.experiment.loading import load_pipeline
-from chestfed.studies.training.data.sites import TEST, TRAIN, VALID
+from chestfed.studies.training.data.sites import OWN_TEST, TEST, TRAIN, VALID
 from chestfed.studies.training.identity import identify_settings
 from tests.cases import assert_refused
 from tests.studies.training.tiny_studies import SMALL, read_rows, run_three, write_three
@@ -64,6 +64,23 @@ def test_fewer_images_are_a_part_of_more(folder: Path) -> None:
         chosen.append((patients, [part.find(TRAIN).tolist() for part in others]))
     assert chosen[0][0] < chosen[1][0] < chosen[2][0]
     assert chosen[0][1] == chosen[2][1]
+
+
+def test_quick_study_scores_few_images(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.studies.training.data.experiment.QUICK_SCORED_IMAGES", 7)
+    read = []
+    for quick in ("false", "true"):
+        pipeline = load_pipeline(folder / "three.yaml", [*SMALL, f"quick={quick}"]).resolve()
+        read.append(read_rows(pipeline, folder / "three.yaml", folder / str(pipeline.data_root)).sites)
+    for every, few in zip(*read, strict=True):
+        roles = [(every.find(role), few.find(role)) for role in (TEST, OWN_TEST)]
+        assert any(len(rows) > 7 for rows, _ in roles)
+        beyond = 0
+        for rows, kept in roles:
+            assert len(rows) == len(kept) or 0 < len(kept) <= 7
+            assert set(kept) <= set(rows)
+            beyond += len(rows) - len(kept)
+        assert few.facts["left_out"]["beyond 7 scored images"] == beyond
 
 
 def test_first_client_of_target_has_fewer(folder: Path) -> None:

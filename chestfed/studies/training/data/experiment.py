@@ -29,6 +29,7 @@ from chestfed.results.evaluation.protocols import list_views
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.quick import IMAGES as QUICK_IMAGES
+from chestfed.studies.experiment.quick import SCORED_IMAGES as QUICK_SCORED_IMAGES
 from chestfed.studies.training.data.clients import ClientData, NoImages, TestSet, make_test_set, pool_tests
 from chestfed.studies.training.data.features import check_features, open_features
 from chestfed.studies.training.data.overlap import SiteOverlap, separate_sites
@@ -42,6 +43,7 @@ from chestfed.studies.training.data.sites import (
     VALID,
     StudySite,
     left_out_views,
+    limit_scored,
     limit_training,
     permute_labels,
     refuse_unlabeled,
@@ -218,6 +220,7 @@ def _change_rows(site: StudySite, pipeline: Pipeline, seed: int, target: str = "
     site = thin_positives(site, seed)
     site = permute_labels(site) if site.entry.control == "labels_permuted" else site
     images = site.entry.training_images
+    site = limit_scored(site, QUICK_SCORED_IMAGES) if pipeline.quick else site
     for client in site.clients if pipeline.quick else ():
         if len(site.find(TRAIN, client)) > QUICK_IMAGES:
             site = limit_training(site, QUICK_IMAGES, seed, client if len(site.clients) > 1 else "")
@@ -248,6 +251,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     held = replace(held, clients=()).with_columns(
         role=np.where(rows, TEST, UNUSED), client="", reason=np.where(rows, "", "held out: its split or view")
     )
+    held = limit_scored(held, QUICK_SCORED_IMAGES) if pipeline.quick else held
     training = [site.select(TRAIN).labels() for site in others]
     untaught = [
         disease for j, disease in enumerate(pipeline.diseases) if all(np.isnan(part[:, j]).all() for part in training)

@@ -105,7 +105,7 @@ class StudySite:
         return self.with_columns(role=role, client=client, reason=reasons)
 
     def leave_out(self, rows: np.ndarray, reason: str) -> StudySite:
-        """Copy of the site that does not use these training rows, int `[n]`; its facts count who is left."""
+        """Copy of the site that does not use these rows, int `[n]`; its facts count who is left."""
         columns = {name: self.table.frame[name].to_numpy(dtype=object, copy=True) for name in _BLANK}
         for name, value in (_BLANK | {"reason": reason}).items():
             columns[name][rows] = value
@@ -131,11 +131,28 @@ def limit_training(site: StudySite, images: int, seed: int, client: str = "") ->
             "out, or write null"
         )
         raise ConfigError(text, kind="too many training images", site=site.name, images=len(rows))
-    patients = site.table.frame["patient"].to_numpy(dtype=str)[rows]
-    names, numbers = np.unique(patients, return_inverse=True)
-    order = numpy_stream(seed, "training images", name).permutation(len(names))
+    beyond = _find_beyond(site, rows, images, numpy_stream(seed, "training images", name))
+    return site.leave_out(beyond, f"beyond {images} training images")
+
+
+def limit_scored(site: StudySite, images: int) -> StudySite:
+    """The site with at most so many test images, and as many of its own, of whole patients.
+
+    The draw is that of the cut into clients. Rows that are not used any more are counted under their reason.
+    """
+    for role in (TEST, OWN_TEST):
+        if len(rows := site.find(role)) > images:
+            beyond = _find_beyond(site, rows, images, numpy_stream(site.seed, "scored images", site.name))
+            site = site.leave_out(beyond, f"beyond {images} scored images")
+    return site
+
+
+def _find_beyond(site: StudySite, rows: np.ndarray, images: int, stream: np.random.Generator) -> np.ndarray:
+    """Of these rows those that exceed so many images if whole patients are taken in a drawn order."""
+    names, numbers = np.unique(site.table.frame["patient"].to_numpy(dtype=str)[rows], return_inverse=True)
+    order = stream.permutation(len(names))
     within = np.bincount(numbers, minlength=len(names))[order].cumsum() <= images
-    return site.leave_out(rows[~np.isin(numbers, order[within])], f"beyond {images} training images")
+    return rows[~np.isin(numbers, order[within])]
 
 
 def resolve_data_root(pipeline: Pipeline, override: Path | None) -> Path:
