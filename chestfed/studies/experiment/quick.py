@@ -45,11 +45,11 @@ _NEVER: Final = 1_000_000
 
 
 def shorten(document: Document, added: Sequence[str] = ()) -> None:
-    """Let a pipeline with `quick: true` have small images, a small network, one seed (unless `seeds` stands
-    beside `quick`) and split, few steps, and the
-    ends of K, windows and counts; no alternatives but own data of the sites named in `added`, no published figures.
-    Values that cannot be read are left to the check. The saved configuration of a quick study stays as it is, with own
-    data of the sites named in `added`.
+    """Let a pipeline with `quick: true` have less of everything: small images and network, few steps, one split and
+    seed (unless `seeds` stands beside `quick`), and the ends of K, windows and counts; no published figures, and no
+    alternatives but own data of the sites named in `added`. Values that cannot be read are left to the check.
+
+    The saved configuration of a quick study stays as it is, with own data of the sites named in `added`.
     """
     data = document.data
     if data.get("quick") is not True:
@@ -68,8 +68,7 @@ def shorten(document: Document, added: Sequence[str] = ()) -> None:
         given.put({"seeds": 1})
     given.change(data, "k", _ends)
     if data.get("k") is None and data.get("sites") and not data.get("held_out"):
-        total = sum(entry.get("clients", 1) for entry in data["sites"] if isinstance(entry, dict))
-        given.put({"k": sorted({1, total})})
+        given.put({"k": sorted({1, max(count_all_clients(data), 1)})})
     _shorten_network(given)
     given.change(data, "windows", _ends)
     _shorten_steps(given, _count_stage_steps(data))
