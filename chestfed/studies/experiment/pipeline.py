@@ -268,7 +268,7 @@ class Conditions(StrictModel):
     quick: Annotated[bool, AddedLater()] = Field(
         False,
         description="a study of minutes, as `--quick`: small images and network (frozen features stay), at most 400 "
-        "training images a client and 2000 scored images a site, few steps, which many methods share, the ends of k "
+        "training images a client and 1000 scored images a site, few steps, which many methods share, the ends of k "
         "and windows, one seed unless the file gives `seeds` too; it says so wherever it is shown",
     )
 

@@ -20,7 +20,7 @@ from chestfed.studies.experiment.stage_2 import get_part_name
 #: Training images of a client, of whole patients.
 IMAGES: Final = 400
 #: Images of a site that are scored as test set or as the hospital's own, of whole patients.
-SCORED_IMAGES: Final = 2000
+SCORED_IMAGES: Final = 1000
 #: Ends the title of tables, page and records.
 TITLE: Final = " (quick)"
 _SIZE, _EPOCHS, _WINDOW, _STAGES, _STAGE_STEPS, _BATCH = 64, 20, 16, 2, 100, 32

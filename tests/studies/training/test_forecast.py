@@ -58,7 +58,7 @@ def test_sizes_are_shown_before_the_error(tmp_path: Path, monkeypatch: pytest.Mo
 def test_quick_study_decodes_few_images(tmp_path: Path) -> None:
     called = call(*WORDS, "--quick", folder=tmp_path)
     (line,) = [line for line in called.out.splitlines() if line.startswith("mimic_cxr ")]
-    assert line.split() == ["mimic_cxr", "377,110", "570.0", "GB", "9.8", "MB", "2", "min"]
+    assert line.split() == ["mimic_cxr", "377,110", "570.0", "GB", "5.7", "MB", "85", "s"]
     rows = [line.split() for line in called.out.splitlines() if line.startswith("stage 1")]
     assert rows[0][3:5] == ["250", "8,000"]  # 20 epochs of 400 images
 

@@ -97,7 +97,7 @@ Quick = Annotated[
         "--quick",
         rich_help_panel="Change the experiment",
         help="A study of minutes that still learns: small images and network (frozen features stay), at most "
-        "400 training images a client and 2000 scored images a site, few steps, which many methods share (--methods "
+        "400 training images a client and 1000 scored images a site, few steps, which many methods share (--methods "
         "A,B or --set federated.stage_steps=100: more for each), one seed, the smallest and the largest K. Same as "
         "--set quick=true.",
     ),
