@@ -299,9 +299,7 @@ def forest(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
             ax.hlines(height, row["low"], row["high"], color=_color_difference(row), linewidth=2)
         if not np.isnan(row["difference"]):
             ax.plot(row["difference"], height, "o", color=_color_difference(row), markersize=5)
-    ax.set_yticks(range(len(rows)), list(rows["name"]))
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_xlabel(xlabel)
+    _name_rows(ax, rows, xlabel)
 
 
 def intervals(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
@@ -309,9 +307,15 @@ def intervals(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
     for height, row in enumerate(rows.to_dict("records")):
         ax.hlines(height, row["low"], row["high"], color=COLORS[0], linewidth=2)
         ax.plot(row["auc"], height, "o", color=COLORS[0], markersize=5)
+    _name_rows(ax, rows, xlabel)
+
+
+def _name_rows(ax: Axes, rows: pd.DataFrame, xlabel: str) -> None:
+    """Names of rows at the left, the first at the top, and so few values below that they stand apart."""
     ax.set_yticks(range(len(rows)), list(rows["name"]))
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.set_xlabel(xlabel)
+    ax.locator_params(axis="x", nbins=5, steps=[1, 2, 5, 10])
 
 
 def gains_along(ax: Axes, labels: Sequence[str], lines: Sequence[tuple[str, pd.DataFrame]]) -> None:

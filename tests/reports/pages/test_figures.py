@@ -7,10 +7,11 @@ import itertools
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
+import pytest
 from matplotlib.text import Text
 
 from chestfed.core.provenance import Origin
-from chestfed.reports.pages.figures import COLORS, Drawing, label_ends, line_style, moments, shares
+from chestfed.reports.pages.figures import COLORS, Drawing, forest, label_ends, line_style, moments, shares
 from chestfed.reports.pages.run_figures import draw_curves, draw_means
 from chestfed.results.tables.frames import Results, make_differences, make_estimates
 
@@ -48,6 +49,23 @@ def test_labels_at_the_ends_do_not_overlap() -> None:
     assert {text.get_text() for text in figure.axes[0].texts} == set(heights)
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     assert figure.axes[0].get_legend() is None
+
+
+@pytest.mark.parametrize("ends", [(-0.083, 0.112), (-0.02, 0.011), (-0.31, -0.12), (0.0, 0.0009), (-1.0, 1.0)])
+def test_values_below_a_forest_stand_apart(ends: tuple[float, float]) -> None:
+    rows = pd.DataFrame({"name": ["chestxray8"], "difference": [sum(ends) / 2], "low": ends[:1], "high": ends[1:]})
+    drawing = Drawing(Origin.SYNTHETIC, "name", "Title", (4.4, 3.3), long_names=True)
+    with drawing:
+        forest(drawing.axes, rows, "difference")
+    picture = drawing.picture("Differences")
+    axes = picture.figure.axes[0]
+    with mpl.rc_context({"font.size": 9}):  # as in the file; matplotlib's ticks depend on it
+        picture.figure.draw_without_rendering()
+        least, most = axes.get_xlim()
+        labels = zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        boxes = [text.get_window_extent().padded(1) for place, text in labels if least <= place <= most]
+    assert len(boxes) >= 2
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
 
 
 def test_moments_of_a_histogram() -> None:
