@@ -22,10 +22,8 @@ from chestfed.learning.models import find_absent_weights, place_downloaded
 from chestfed.studies.designs.design import Finished, Variant, make_design
 from chestfed.studies.experiment.loading import PipelineFile
 from chestfed.studies.running import Studies, make_plans, run
-from chestfed.studies.training.costs import estimated
 from chestfed.studies.training.data.sites import resolve_data_root
 from chestfed.studies.training.forecast import forecast_study
-from chestfed.studies.training.plan import StudyPlan
 from chestfed.studies.training.reporting import Reporter, Reporters, Summary, use
 from chestfed.studies.training.run_files import find_finished
 
@@ -120,7 +118,7 @@ def show_plan(console: Console, studies: Studies, out: Path) -> None:
         plans = make_plans(studies)
     console.print(studies.design.render_plans(plans, studies.machine))
     if studies.design.one_plan and len(studies.variants) > 1:
-        console.print(_list_studies(studies, plans[0]), highlight=False)
+        console.print(_list_studies(studies), highlight=False)
     _show_absent_weights(console, studies.variants)
     for variant in studies.variants:
         if find_absent_weights(variant.pipeline.model):
@@ -160,16 +158,11 @@ def forecast_without_data(console: Console, file: PipelineFile, path: Path, data
         raise
 
 
-def _list_studies(studies: Studies, plan: StudyPlan) -> str:
-    """All studies, of which one has been planned, and their time together."""
+def _list_studies(studies: Studies) -> str:
+    """All studies, of which one has been planned."""
     variants = studies.variants
     runs = sum(len(variant.pipeline.k) for variant in variants)
-    stages_1 = {variant.pipeline.training_seed for variant in variants}
-    stage_2 = sum(plan.stage_2_seconds(k) for variant in variants for k in variant.pipeline.k)
-    once = plan.data_seconds + plan.feature_seconds
-    time_text = estimated(once + plan.stage_1_seconds * len(stages_1) + stage_2, plan.timings)
-    which = studies.design.one_plan
-    text = f"That is the {which} of {len(variants)} studies with {runs} runs of stage 2. {time_text}"
+    text = f"Images are those of the {studies.design.one_plan} of {len(variants)} studies with {runs} runs of stage 2"
     return f"{text}:\n{describe_variants(variants)}"
 
 

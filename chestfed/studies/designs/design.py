@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -106,17 +107,23 @@ class Design(ABC):
 
     def list_planned(self) -> list[Variant]:
         """The studies whose plan a dry run shows."""
-        return [max(self.variants, key=lambda variant: len(variant.pipeline.sites))] if self.one_plan else self.variants
+        return [max(self.variants, key=_size)] if self.one_plan else self.variants
 
     def render_plans(self, plans: Sequence[StudyPlan], machine: Machine) -> RenderableType:
         """The table of a dry run, from the plans of `list_planned`."""
-        from chestfed.studies.training.plan import render
+        from chestfed.studies.training.plan_output import render
 
-        return render(plans[0], machine)
+        return render(plans[0], machine, [variant.pipeline for variant in self.variants])
 
     @abstractmethod
     def finish(self, done: Sequence[Done], out: Path) -> Finished:
         """Collect the studies, write the design's tables into a folder below `out`, and answer."""
+
+
+def _size(variant: Variant) -> tuple[int, float]:
+    """Number of sites, and of images that the target may train with."""
+    sites = variant.pipeline.sites
+    return len(sites), (sites[0].training_images if sites else None) or math.inf
 
 
 @dataclass(frozen=True)

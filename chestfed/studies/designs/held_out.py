@@ -19,7 +19,8 @@ from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.designs.design import Design, DesignSpec, Done, Finished, Variant
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.training.plan import StudyPlan, render_held_out
+from chestfed.studies.training.plan import StudyPlan
+from chestfed.studies.training.plan_output import render_held_out
 from chestfed.studies.training.reporting import Summary
 
 

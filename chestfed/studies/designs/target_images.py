@@ -45,6 +45,8 @@ class TargetImages(Options):
 class TargetImagesDesign(Design):
     """The studies of every number of images, split and seed."""
 
+    one_plan = "largest"
+
     @property
     def options(self) -> TargetImages:
         assert isinstance(self.file.design, TargetImages)

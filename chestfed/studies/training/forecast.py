@@ -20,7 +20,8 @@ from chestfed.studies.experiment.device import prepare_machine
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.quick import IMAGES, SCORED_IMAGES
 from chestfed.studies.training.costs import duration, estimated, time_steps
-from chestfed.studies.training.plan import DECODED_BYTES, ImageCounts, StudyPlan, list_needs, tabulate_parts
+from chestfed.studies.training.plan import DECODED_BYTES, ImageCounts, StudyPlan
+from chestfed.studies.training.plan_output import list_needs, tabulate_parts
 
 _AT_MOST: Final = (
     "At most: {}; views, splits and exclusions leave out some. Decoding on {}, of which each is "
@@ -99,4 +100,4 @@ def _forecast_training(pipeline: Pipeline, releases: Mapping[str, Published]) ->
     plan = StudyPlan(pipeline.title, pipeline, clients, test, Origin.REAL, seconds, timings, sum(reads))
     total = estimated(plan.data_seconds + plan.training_seconds, timings)
     lines = [f"At most, for one method and seed, without download and scoring. {total}.", *list_needs(plan)]
-    return [tabulate_parts(plan), *map(Text, lines)]
+    return [tabulate_parts(plan, [pipeline]), *map(Text, lines)]

@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Self
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.text import Text
 
-from chestfed.core.console import plural, text_table
-from chestfed.core.diseases import format_title as disease_title
-from chestfed.core.disk import size_text
+from chestfed.core.console import plural
 from chestfed.core.processes.workers import cores
 from chestfed.core.provenance import Origin
-from chestfed.data.sites.stats import advise_test_fraction
 from chestfed.data.sites.table import count_labels
 from chestfed.learning.engines.declaration import engine_for
-from chestfed.learning.models import name_network
-from chestfed.results.evaluation import power
-from chestfed.results.evaluation.joining.planning import count_freedom
-from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.evaluation.protocols import describe_hospitals
-from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence, unusual_clients
-from chestfed.studies.experiment.device import Machine
+from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence
 from chestfed.studies.experiment.options.sampling import check_classes
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.providers import Unwritten
-from chestfed.studies.experiment.stage_2 import whole_rounds
 from chestfed.studies.training.client_summary import weights_of_largest_k
-from chestfed.studies.training.costs import (
-    Timings,
-    bytes_per_client_round,
-    count_state_bytes,
-    duration,
-    estimated,
-)
-from chestfed.studies.training.data.class_counts import draw_class_counts
+from chestfed.studies.training.costs import Timings
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.prevalence import describe_thinning
-from chestfed.studies.training.data.sites import TEST, TRAIN, StudySite
+from chestfed.studies.training.data.sites import TEST, TRAIN, VALID, StudySite
 
 #: Files per site in the sample of sizes, and bytes of JPEG that a core decodes per second.
 _SIZED_IMAGES, DECODED_BYTES = 20, 25e6
-#: The keys that say how many patients are tested.
-_FRACTION: Final = "test_fraction (in the pipeline's sites, or splits.test_fraction in the site's YAML)"
+#: Names of parts.
+DRAW: Final = "draw the synthetic hospitals"
+_DECODE: Final = "decode what is not cached"
+_FEATURES: Final = "features not cached"
+STAGE_1: Final = "stage 1"
 
 
 @dataclass(frozen=True)
@@ -79,6 +63,20 @@ class PlannedAlternative:
 
 
 @dataclass(frozen=True)
+class PlannedPart:
+    """A part of a study, which takes `seconds` each time it runs, after `plan`; studies run once what has one `key`.
+
+    None: each study runs its own. `k` of stage 2; `alternative` of an alternative.
+    """
+
+    name: str
+    seconds: float
+    key: str | None = None
+    k: int | None = None
+    alternative: PlannedAlternative | None = None
+
+
+@dataclass(frozen=True)
 class StudyPlan:
     """One study; `decode_seconds` is estimated from file sizes, `at_hospitals` counts images scored once per K.
 
@@ -103,6 +101,7 @@ class StudyPlan:
     patients: tuple[tuple[int, int], ...] = ()  #: as `test_patients`, with those of other roles at the tested sites
     write_seconds: float = 0.0
     remarks: tuple[str, ...] = ()  #: on sites with another share of positives, partitions and missing images, in words
+    validation: Mapping[str, int] = field(default_factory=dict)  #: client -> images of its validation patients
 
     @property
     def influence(self) -> tuple[Influence, ...]:
@@ -139,9 +138,36 @@ class StudyPlan:
     @property
     def training_seconds(self) -> float:
         """Features, both stages, of every K, and the alternatives."""
-        k_seconds = sum(map(self.stage_2_seconds, self.pipeline.k), self.stage_1_seconds)
-        every = k_seconds + self.feature_seconds
-        return sum((alternative_seconds(self.timings, part) for part in self.alternatives), every)
+        return sum(part.seconds for part in self.parts if part.name not in (DRAW, _DECODE))
+
+    @property
+    def parts(self) -> list[PlannedPart]:
+        """Everything that takes time, in the order in which it runs."""
+        pipeline, parts = self.pipeline, []
+        if self.write_seconds:
+            parts.append(PlannedPart(DRAW, self.write_seconds, DRAW))
+        parts.append(PlannedPart(_DECODE, self.decode_seconds, _DECODE))
+        if self.timings.feature:
+            parts.append(PlannedPart(_FEATURES, self.feature_seconds, _FEATURES))
+        stage_1 = repr((pipeline.training_seed, pipeline.pretrain, pipeline.model, pipeline.sites[:1]))
+        parts.append(PlannedPart(STAGE_1, self.stage_1_seconds, stage_1))
+        parts += [PlannedPart(f"stage 2, K={k}", self.stage_2_seconds(k), k=k) for k in pipeline.k]
+        for part in self.alternatives:
+            key = None if part.federated_steps else f"{part.name}: {stage_1} {pipeline.sites} {pipeline.alternatives}"
+            name, seconds = f"{part.name}, {plural(part.models, 'model')}", _alternative_seconds(self.timings, part)
+            parts.append(PlannedPart(name, seconds, key, alternative=part))
+        return parts
+
+    def list_runs(self, pipelines: Sequence[Pipeline]) -> list[tuple[StudyPlan, PlannedPart]]:
+        """Every run of every part of several studies, each with its plan; what they share runs once.
+
+        All are planned with the images of this one.
+        """
+        runs, seen = [], set[str | None]()
+        for plan in (replace(self, pipeline=pipeline) for pipeline in pipelines):
+            runs += [(plan, part) for part in plan.parts if part.key is None or part.key not in seen]
+            seen.update(part.key for part in plan.parts)
+        return runs
 
     @property
     def alternatives(self) -> tuple[PlannedAlternative, ...]:
@@ -154,19 +180,23 @@ class StudyPlan:
         able = [client for client in able if choices.includes(client.name)]
         alone = able[1:] if 1 in pipeline.k and able[:1] == list(clients[:1]) else able  # the target alone is K=1
         parts = []
-        if choices.own_data and alone:
-            target = clients[0].rows
+        own = {"own data alone": [client.rows for client in alone]} if choices.own_data else {}
+        if choices.gate is not None:
+            added = [(client.rows, self.validation.get(client.name, 0)) for client in able]
+            own["own data and validation patients"] = [rows + more for rows, more in added if more]
+        for name, all_rows in own.items():
             steps = sum(
-                choices.limit_pretraining(pipeline.pretrain, client.rows, target).steps(client.rows) for client in alone
+                choices.limit_pretraining(pipeline.pretrain, rows, clients[0].rows).steps(rows) for rows in all_rows
             )
-            parts.append(PlannedAlternative("own data alone", len(alone), steps, len(alone) * settings.steps))
+            stages = {"stage 1": (steps, 0), "stage 2": (0, len(all_rows) * settings.steps)}
+            parts += [PlannedAlternative(f"{name}, {of}", len(all_rows), *both) for of, both in stages.items()]
         if choices.fine_tuned is not None and able:
             passes = max(choices.fine_tuned.epochs) * len(choices.fine_tuned.lr_factors)
             steps = round(sum(passes * client.rows / settings.images_per_step for client in able))
             parts.append(PlannedAlternative("fine-tuned", len(able), 0, steps))
         if choices.centralized is not None:
             parts.append(PlannedAlternative("centralized", 1, 0, settings.steps * len(clients)))
-        return tuple(parts)
+        return tuple(part for part in parts if part.pretrain_steps or part.federated_steps)
 
 
 def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: Unwritten = Unwritten()) -> StudyPlan:
@@ -209,6 +239,7 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
             *_describe_draws(experiment.sites),
             *([] if unwritten.image_bytes else _describe_absent(experiment.sites)),
         ),
+        {site.clients[0]: len(site.find(VALID)) for site in experiment.sites if len(site.clients) == 1},
     )
 
 
@@ -273,194 +304,6 @@ def _describe_absent(sites: Sequence[StudySite]) -> Iterator[str]:
             yield f"Warning: {site.name}: {text}: is it the right folder? `chestfed site check` names all of them"
 
 
-def render(plan: StudyPlan, machine: Machine) -> RenderableType:
-    """One study: images and labels of each client and of the test set, and its parts."""
-    caption = (
-        "rows: the training list, with repeated positives; positive/negative images per disease, the rest is missing"
-    )
-    shares = {share.client: [f"{share.weight:.2f}", f"{share.per_row:.2f}"] for share in plan.influence}
-    if shares:
-        caption += (
-            f". weight: in every mean of K={max(plan.pipeline.k)}, federated.weights: "
-            f"{plan.pipeline.federated.weights}; per row: relative to a mean over all rows"
-        )
-    clients = text_table(
-        f"{plan.origin.short_mark}{plan.pipeline.title}",
-        ["client"],
-        ["images", "rows", *_tasks(plan), *(["weight", "per row"] if shares else [])],
-        (
-            [part.name, f"{part.images:,}", f"{part.rows:,}", *part.per_disease, *shares.get(part, [])]
-            for part in (*plan.clients, plan.test)
-        ),
-        caption,
-    )
-    total = plan.data_seconds + plan.training_seconds
-    facts = (
-        f"{_facts(plan, machine)}, evaluated {plural(len(plan.pipeline.evaluated_rounds), 'time')}{_elsewhere(plan)}. "
-        f"{_headline(plan)}"
-        f"{estimated(total, plan.timings)}, without start-up and MLflow. Nothing was written."
-    )
-    picture = draw_class_counts({client.name: client.classes for client in plan.clients})
-    pictures = [Text(f"{picture}\n")] if picture else []
-    below = [facts, *list_needs(plan), *propose_settings(machine)]
-    return Group(clients, *pictures, *map(Text, _remarks(plan)), tabulate_parts(plan), *map(Text, below))
-
-
-def tabulate_parts(plan: StudyPlan) -> RenderableType:
-    """Table of what would run: steps, images, rounds, bytes and time."""
-    columns = ["clients", "steps per client", "images", "rounds", "sent up", "sent down", "time"]
-    return text_table("What would run", ["part"], columns, _parts(plan))
-
-
-def list_needs(plan: StudyPlan) -> list[str]:
-    """Disk and memory, as far as they are known before a study runs."""
-    states = size_text(count_state_bytes(plan.timings.parameters, len(plan.pipeline.k)))
-    decoded = f"{size_text(plan.images * plan.pipeline.preprocess.size**2)} of decoded images in the cache, "
-    disk = f"Disk: {decoded if plan.pipeline.sites else ''}at least {states} of models and states in --out."
-    memory = f"Memory: at least {size_text(plan.timings.memory)}, which a step needed here."
-    return [disk, memory] if plan.timings.memory else [disk]
-
-
-def propose_settings(machine: Machine) -> list[str]:
-    """Settings with which this machine would be faster; each makes another run."""
-    if not machine.lacks_bf16:
-        return []
-    return [
-        "Proposed on this GPU: --set runtime.bf16=true. The network then moves half the bytes; the last digits change."
-    ]
-
-
-def render_held_out(plans: Sequence[StudyPlan], title: str, machine: Machine) -> RenderableType:
-    """One study per held-out site: who trains, and what is scored."""
-    first = plans[0]
-    assert first.pipeline.held_out is not None
-    which = first.pipeline.held_out.images
-    images = "all its images" if which == "all" else f"its {which} split"
-    shown = text_table(
-        f"{first.origin.short_mark}{title}",
-        ["held out", "stage 1 on", "stage 2 on"],
-        ["rows trained on", "images scored", *_tasks(first), "time"],
-        (
-            [
-                plan.label.removesuffix(" held out"),
-                plan.clients[0].name,
-                "\n".join(client.name for client in plan.clients),
-                f"{sum(client.rows for client in plan.clients):,}",
-                f"{plan.test.images:,}",
-                *plan.test.per_disease,
-                duration(plan.training_seconds),
-            ]
-            for plan in plans
-        ),
-        f"positives/negatives per disease of the images that are scored: of each held-out site {images} "
-        f"({first.pipeline.evaluation.protocol}); the rest is missing. None of them trains.",
-    )
-    most = sum(plan.training_seconds for plan in plans) + first.data_seconds
-    facts = (
-        f"{len(plans)} studies, one for each site that is held out; stage 1 is shared by those that start on the same "
-        f"site. {_facts(first, machine)}. {estimated(most, first.timings)}, with stage 1 counted for every study, "
-        "without start-up and MLflow. Nothing was written."
-    )
-    return Group(shown, Text(facts))
-
-
-def _remarks(plan: StudyPlan) -> list[str]:
-    """Unusual clients, and what the test set can show at all."""
-    pipeline = plan.pipeline
-    remarks = [*plan.remarks]
-    remarks += unusual_clients(
-        plan.influence, pipeline.tasks, adds_hospitals=bool(pipeline.sites) and not pipeline.held_out
-    )
-    few = {
-        task: f"{disease_title(task)} ({positives} with it, {negatives} without)"
-        for task, (positives, negatives) in zip(pipeline.tasks, plan.test_patients, strict=True)
-        if 0 < min(positives, negatives) < LEAST_PATIENTS
-    }
-    if few:
-        least = dict(zip(pipeline.tasks, map(min, plan.patients), strict=False))  # of a collection nothing is known
-        advice = advise_test_fraction({task: least[task] for task in few if task in least}, LEAST_PATIENTS, _FRACTION)
-        remarks.append(
-            f"Warning: fewer than {LEAST_PATIENTS} test patients have, or do not have, {', '.join(few.values())}: no "
-            f"mean and no verdict will rest on it. {advice}".rstrip(". ")
-        )
-    counted = [
-        ((positives, negatives), patients)
-        for positives, negatives, patients in zip(
-            plan.test.positives, plan.test.negatives, plan.test_patients, strict=True
-        )
-        if min(patients) >= LEAST_PATIENTS
-    ]
-    error = power.difference_error(images for images, _ in counted)
-    if error is not None:
-        smallest = power.detectable_difference(error, count_freedom([patients for _, patients in counted]))
-        remarks.append(
-            f"With these {plan.test.images:,} test images a difference of mean AUC below about "
-            f"{smallest:.3f} is likely to be missed (80% power, 5% level; assuming AUCs of "
-            f"{power.AUC} and scores of two models with a correlation of {power.CORRELATION}; other training seeds "
-            "come on top)"
-        )
-    return remarks
-
-
-def alternative_seconds(timings: Timings, part: PlannedAlternative) -> float:
+def _alternative_seconds(timings: Timings, part: PlannedAlternative) -> float:
     """Training alone."""
     return timings.pretrain_step * part.pretrain_steps + timings.federated_step * part.federated_steps
-
-
-def _parts(plan: StudyPlan) -> Iterable[Sequence[str]]:
-    """Steps, images, bytes and time of decoding, stage 1, and stage 2 of each K."""
-    pipeline, settings, steps = plan.pipeline, plan.pipeline.federated, plan.pretrain_steps
-    images = plan.images
-    if plan.write_seconds:
-        yield ["draw the synthetic hospitals", "", "", "", "", "", "", duration(plan.write_seconds)]
-    yield ["decode what is not cached", "", "", f"{images:,}", "", "", "", duration(plan.decode_seconds)]
-    if plan.timings.feature:
-        yield ["features not cached", "", "", f"{images:,}", "", "", "", duration(plan.feature_seconds)]
-    trained = f"{steps * pipeline.pretrain.batch_size:,}"
-    yield ["stage 1", "1", f"{steps:,}", trained, "", "", "", duration(plan.stage_1_seconds)]
-    for k in pipeline.k:
-        up, down = bytes_per_client_round(pipeline, plan.timings.parameters, plan.timings.buffers, k)
-        clients = settings.taking_part(k)
-        yield [
-            f"stage 2, K={k}",
-            str(k),
-            f"{settings.steps:,}",
-            f"{settings.steps * clients * settings.images_per_step:,}",
-            f"{settings.rounds:,}",
-            size_text(settings.rounds * clients * up),
-            size_text(settings.rounds * clients * down),
-            duration(plan.stage_2_seconds(k)),
-        ]
-    for part in plan.alternatives:
-        images = part.pretrain_steps * pipeline.pretrain.batch_size + part.federated_steps * settings.images_per_step
-        count, seconds = part.pretrain_steps + part.federated_steps, alternative_seconds(plan.timings, part)
-        name = f"{part.name}, {plural(part.models, 'model')}"
-        yield [name, "1", f"{count:,}", f"{images:,}", "", "", "", duration(seconds)]
-
-
-def _facts(plan: StudyPlan, machine: Machine) -> str:
-    pipeline, settings = plan.pipeline, plan.pipeline.federated
-    length = f"{plural(len(settings.schedule), 'stage')}, {plural(settings.rounds, 'round')}{whole_rounds(settings)}"
-    return (
-        f"{name_network(pipeline.model)}, {plan.timings.parameters:,} parameters, on {machine.name}. "
-        f"{settings.spec.name}, window {settings.window}, {length}"
-    )
-
-
-def _elsewhere(plan: StudyPlan) -> str:
-    if not plan.at_hospitals:
-        return ""
-    whose = plural(plan.hospitals, "hospital") + (
-        ", the target included" if plan.with_target else " besides the target"
-    )
-    return f"; every K then on {plan.at_hospitals:,} held-out images of {whose}"
-
-
-def _headline(plan: StudyPlan) -> str:
-    """Meaning of the AUC if the test set has images of several hospitals; else empty."""
-    text = describe_hospitals(plan.test_hospitals, plan.pipeline.evaluation.over_hospitals).removeprefix(", ")
-    return f"AUC: {text}. " if text else ""
-
-
-def _tasks(plan: StudyPlan) -> list[str]:
-    return [disease_title(task) for task in plan.pipeline.tasks]

@@ -27,8 +27,8 @@ from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.experiment.resolved import identity, shareable
 from chestfed.studies.experiment.rules import returned_round
 from chestfed.studies.experiment.stage_2 import Federated
+from chestfed.studies.training.costs import bytes_per_client_round
 from chestfed.studies.training.identity import Identity
-from chestfed.studies.training.plan import bytes_per_client_round
 from chestfed.studies.tuning.search import collect_ranges, list_grid
 from tests.cases import assert_refused
 

@@ -273,7 +273,8 @@ def test_the_dry_run_counts_them(home: Path) -> None:
     called = run(home, study("--out", "none", "--dry-run", settings=SETTINGS))
     assert called.code == 0, called.err
     assert all(
-        part in called.out for part in ("own data alone, 1 model", "fine-tuned, 2 models", "centralized, 1 model")
+        part in called.out
+        for part in ("own data alone, stage 2, 1 model", "fine-tuned, 2 models", "centralized, 1 model")
     )
 
 

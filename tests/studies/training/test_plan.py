@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.table import Table
 from torch import hub
 
 from chestfed.app.studies import describe_variants
@@ -24,11 +25,12 @@ from chestfed.studies.experiment.device import Machine, prepare_machine
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.providers import Unwritten
 from chestfed.studies.running import Executor, check, make_plans, run
-from chestfed.studies.training import costs
+from chestfed.studies.training import costs, plan_output
 from chestfed.studies.training.costs import Timings, duration, estimated
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.sites import OWN_TEST, VALID
-from chestfed.studies.training.plan import ImageCounts, StudyPlan, _remarks, plan_study, propose_settings
+from chestfed.studies.training.plan import ImageCounts, StudyPlan, plan_study
+from chestfed.studies.training.plan_output import _remarks, propose_settings
 from tests.cases import assert_refused, each
 from tests.command_line import call
 from tests.studies.training.tiny_studies import FILE, SETTINGS, read_rows
@@ -136,6 +138,41 @@ def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     parts = [len(site.find(role)) for role in (VALID, OWN_TEST) for site in opened[0].sites]
     assert plan.at_hospitals > 0  # scored again, not read again
     assert plan.images == sum(client.images for client in plan.clients) + plan.test.images + sum(parts)
+
+
+def test_total_is_lines_times_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the methods of a seed and split share runs once for each of these."""
+    totals: list[float] = []
+    monkeypatch.setattr(plan_output, "estimated", lambda total, _: f"{totals.append(total)}")
+    monkeypatch.setattr(plan_output, "duration", str)
+    monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0.3, 0.2, 0.01, None))
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    keys = ["samples.size=tiny", "seeds=3", "splits=2", "selected=[codasca, npa]", "k=[2]", "evaluation.split=test"]
+    keys += [f"sites.{number}.{key}_fraction=0.3" for number in range(5) for key in ("test", "validation")]
+    own = "own_data: true, centralized: null, fine_tuned: {epochs: [2], lr_factors: [1]}, gate: {}"
+    studies = check(load_pipeline(path, [*keys, f"alternatives={{{own}}}"]), path, tmp_path)
+    (plan,) = make_plans(studies)
+    studies.design.render_plans([plan], studies.machine)
+    table = plan_output.tabulate_parts(plan, [variant.pipeline for variant in studies.variants])
+    assert isinstance(table, Table)
+    names, seconds, runs = ([str(cell) for cell in table.columns[place].cells] for place in (0, -2, -1))
+    assert totals == [pytest.approx(sum(float(time) * int(count) for time, count in zip(seconds, runs, strict=True)))]
+    counts = dict(zip(names, map(int, runs), strict=True))
+    once = ["draw the synthetic hospitals", "decode what is not cached"]
+    own_data = ["own data alone, {}, 2 models", "own data and validation patients, {}, 2 models"]
+    of_seeds = ["stage 1", *(name.format("stage 1") for name in own_data)]
+    of_studies = ["stage 2, K=2", *(name.format("stage 2") for name in own_data), "fine-tuned, 2 models"]
+    expected = dict.fromkeys(once, 1) | dict.fromkeys(of_seeds, 6) | dict.fromkeys(of_studies, 12)
+    assert counts == expected
+
+
+def test_most_target_images_are_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0, 0, 0, None))
+    path = bundled("pipelines") / "source_addition_samples.yaml"
+    keys = ["samples.size=tiny", "k=[1]"]
+    files = [load_pipeline(path, [*keys, f"target_images.counts={counts}"]) for counts in ("[8, all]", "[all]")]
+    plans = [make_plans(check(file, path, tmp_path))[0] for file in files]
+    assert plans[0].clients[0] == plans[1].clients[0]
 
 
 def test_many_studies_are_one_line() -> None:
