@@ -79,10 +79,10 @@ def evaluate(
     _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
     names = None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
     declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
-    reference, scorer = _open_model(model, declared, input, machine := machine_with(device))
+    machine, opened = machine_with(device), _open_site(site, data, cache)
+    reference, scorer = _open_model(model, declared, input, machine, opened.name)
     settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm, "thresholds": _list(thresholds)}
     with making_folder(as_path(out or "runs/evaluations", "out"), "out"):
-        opened = _open_site(site, data, cache)
         done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
         write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
@@ -158,9 +158,9 @@ def _open_site(site: str | Path | Site, data: str | Path | None, cache: str | Pa
 
 
 def _open_model(
-    model: object, declared: Declared, described: Mapping[str, Any] | None, machine: Machine
+    model: object, declared: Declared, described: Mapping[str, Any] | None, machine: Machine, site: str
 ) -> tuple[str | None, Scorer]:
-    """Where a model lies, None for a module, and the model ready to score."""
+    """Where a model lies, None for a module, and the model ready to score images of this site."""
     from torch import nn
 
     from chestfed.studies.scoring.scorers import open_module, open_scorer
@@ -174,7 +174,7 @@ def _open_model(
     if described is not None:
         raise ConfigError("input is for modules; describe a file in model_config", kind="not a module")
     reference = str(_locate(model))
-    return reference, open_scorer(reference, declared, machine)
+    return reference, open_scorer(reference, declared, machine, site=site)
 
 
 def _locate(model: object) -> Path:

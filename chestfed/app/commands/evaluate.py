@@ -142,7 +142,7 @@ def evaluate(
     config = load_site_config(site, set_ or [])
     root, machine = options.data_root(data, [config]), machine_with(device)
     declared = Declared(k, order, model_config, input_size, output_type, network)
-    scorer = _open_scorer(model, declared, machine, tracking_uri)
+    scorer = _open_scorer(model, declared, machine, tracking_uri, config.site)
     table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or DEFAULT, resamples), "batch_size": batch_size}
     settings |= {"thresholds": threshold or (), "skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
@@ -153,14 +153,14 @@ def evaluate(
         _show(console, done, out or RUNS / "evaluations" / done.name, time.monotonic() - started)
 
 
-def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None) -> Scorer:
+def _open_scorer(model: str, declared: Declared, machine: Machine, tracking_uri: str | None, site: str) -> Scorer:
     from chestfed.reports.tracking.store import local_model, local_store
     from chestfed.studies.scoring.scorers import open_scorer
 
     if tracking_uri is None and (RUNS / "mlflow.db").is_file():
         tracking_uri = local_store(RUNS)
     with local_model(model, tracking_uri) as path:
-        return open_scorer(path, declared, machine, name=None if path == model else model)
+        return open_scorer(path, declared, machine, None if path == model else model, site)
 
 
 def _show(console: Console, done: Evaluation, folder: Path, seconds: float) -> None:

@@ -70,7 +70,7 @@ def saliency(
     machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
     shown = pictures or table.phantoms
     with making_folder(out, "--out"):
-        scorer = open_scorer(model, Declared(k), machine)
+        scorer = open_scorer(model, Declared(k), machine, site=table.name)
         with Bars(console) as bars:
             decoded, progress = partial(bars.decoding, table.name), partial(bars.progressed, "maps", unit="image")
             statistics = choose_statistics(model, scorer, table, cache, batch_norm, decoded)

@@ -46,7 +46,7 @@ from chestfed.results.tables.decisions import MEANING, make_decision_grid
 from chestfed.results.tables.files import scored_frame
 from chestfed.results.tables.frames import Results, name_run
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
-from chestfed.results.tables.run_folder import COMPARISON, MODEL_FILE, RunFolder
+from chestfed.results.tables.run_folder import COMMON_FILE, COMPARISON, MODEL_FILE, RunFolder
 from chestfed.results.tables.sentences import (
     HOLM,
     MethodsText,
@@ -192,6 +192,7 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
     return {
         "facts": _facts(run, results),
         "model": f"{run.path.name}/k{run.ks[-1]}/{MODEL_FILE}" if run.settings.adds_hospitals else "",
+        "trained_for": _name_owner(run),
         "methods": _methods(run, results),
         "over_hospitals": run.settings.over_hospitals,
         "scores_stay": run.scores_stay,
@@ -211,6 +212,13 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
         "pictures_left_out": not pictures and any(card["data"] != Origin.SYNTHETIC for card in run.sites["sites"]),
         **_how_to_reproduce(run),
     }
+
+
+def _name_owner(run: RunFolder) -> str:
+    """Whose the model of the largest K is: the first hospital's where each has its own."""
+    last = run.folder()
+    own = (last / COMMON_FILE).is_file() and not run.configuration.get("held_out")
+    return run.row().clients[0] if own else "all hospitals"
 
 
 def _explain(results: Results) -> list[str]:

@@ -55,8 +55,10 @@ from chestfed.results.tables.run_folder import (
 )
 from chestfed.results.tables.settings import (
     describe_method,
+    describe_network,
     find_paper,
     list_objectives,
+    name_networks,
     name_paper,
 )
 from chestfed.results.tables.titles import ALTERNATIVE_TITLES, Telling, find_telling, name_model
@@ -285,7 +287,7 @@ def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study"
     smaller = max((k for k in run.settings.ks if k < model.k), default=0)
     added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
     names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
-    scored = {name: run.about["scored"][name] for name in ("images", "patients")}
+    scored = {name: run.about["scored"].get(name) for name in ("images", "patients", "scored_with")}
     over = _OverRuns(model)
     for row in list_estimates(rows, over.count, over.bound, **_describe(run, model, view), added=names, **seed):
         yield row | scored | over.describe(row["disease"]) | {"paper_auc": paper.get(row["disease"])}
@@ -299,6 +301,7 @@ def _list_at_hospital(
     about["takes_part"] = model.k >= hospital["joins"]
     # Of folders of earlier releases: which split of each hospital was scored is not known.
     about["protocol"] = hospital.get("protocol", model.runs[0].settings.protocol)
+    about["scored_with"] = hospital.get("scored_with") if model.kind == COMMON else ""
     over = _OverRuns(model, hospital)
     for row in list_estimates(rows, over.count, over.bound, **_describe(model.runs[0], model, view) | about):
         yield row | over.describe(row["disease"])
@@ -349,6 +352,7 @@ def _describe(run: RunFolder, model: _Model, view: str) -> dict[str, Any]:
         "data": str(Origin.together(run.origin for run in model.runs)),
         "model": model.name,
         "algorithm": run.settings.algorithm,
+        "network": describe_network(run),
         **model.about,
         "protocol": run.about["scored"]["protocol"],
     }
@@ -398,6 +402,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
     compares = models[0].telling != "k"
     return {
         **cast(About, first.about["scored"] | _OverRuns(models[0]).describe()),
+        "model": name_networks(runs),
         "has_patients": first.knows_patients,
         "where": first.settings.where,
         "target": first.row(models[0].k).clients[0] if first.settings.tests_first_hospital else "",

@@ -40,9 +40,11 @@ class EstimateRow(TypedDict):
     design: str
     method: str
     algorithm: str
+    network: str  #: with its options and initial weights
     window: int | None
     k: int
     kind: str
+    scored_with: str  #: in place of the clients' own models, where images belong to no client; else empty
     target_images: int | None  #: training images of the target, where they are limited
     subset: str  #: the hospitals that train, where sets of them are compared
     site_out: str

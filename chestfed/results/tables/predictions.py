@@ -174,7 +174,7 @@ def _describe_run(run: RunFolder, k: int, frame: pd.DataFrame) -> Predictions:
     alike = {**run.configuration, "seed": None, "split": None, "k": None}
     split = f", split {settings.split}" if settings.split else ""
     return Predictions(
-        f"{settings.algorithm}, I={settings.window}, K={k}, seed {settings.seed}{split}",
+        f"{settings.method}, I={settings.window}, K={k}, seed {settings.seed}{split}",
         short_digest(json.dumps([alike, str(k)], sort_keys=True)),
         (frame,),
         settings.protocol,

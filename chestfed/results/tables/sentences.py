@@ -79,6 +79,21 @@ def describe_quick(results: Results) -> str:
     return QUICK if results.about.get("quick") else ""
 
 
+def state_common_models(results: Results, view: str) -> str:
+    """Which models are not scored with the clients' own, although these have some; a sentence, or empty."""
+    models: dict[str, dict[str, None]] = {}
+    for row in results.list_estimates(view, disease="mean"):
+        if row["scored_with"]:
+            who = (
+                f"{row['model']} at {row['place']}"
+                if row["place"] and not results.by_k
+                else row["place"] or row["model"]
+            )
+            models.setdefault(row["scored_with"], {})[who] = None
+    texts = [f"{', '.join(names)}: scored with {what}" for what, names in models.items()]
+    return f"{'; '.join(texts)}, because the test images belong to no client." if texts else ""
+
+
 def describe_chance(results: Results) -> str:
     """Which models order the images of a hospital they were trained at no better than chance; empty if none does.
 

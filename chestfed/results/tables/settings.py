@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any, Final, NotRequired, TypedDict
@@ -38,6 +38,8 @@ class MethodFacts(TypedDict):
     method: str
     algorithm: str
     objective: str
+    #: `network`, and its options with `model.` before them; missing in folders of earlier releases.
+    network: NotRequired[dict[str, Any]]
     settings: dict[str, float | str]
     #: Steps of a client in each stage, in whole rounds; missing in folders of earlier releases.
     steps: NotRequired[list[int]]
@@ -77,6 +79,7 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
         "method": name,
         "algorithm": runs[0].settings.algorithm,
         "objective": runs[0].settings.objective.partition(",")[0],
+        "network": _list_network(runs[0]),
         "settings": settings,
         "options": options,
         "chosen": describe_tuning(first.get("tuning")),
@@ -85,6 +88,44 @@ def describe_method(name: str, runs: Sequence[RunFolder], k: int) -> MethodFacts
         "megabytes": float((costs["bytes_up"] + costs["bytes_down"]) / 1e6),
     }
     return facts if steps is None else {**facts, "steps": steps}
+
+
+def describe_network(run: RunFolder) -> str:
+    """The network of a run with all of its options that have a value, and its initial weights."""
+    network = _list_network(run)
+    return _join_network(network, network)
+
+
+def name_networks(runs: Sequence[RunFolder]) -> str:
+    """The network of all runs, for captions; of different ones, where they stand."""
+    if len({describe_network(run) for run in runs}) > 1:
+        return "networks: see the settings of each method"
+    return str(runs[0].about["scored"]["model"])
+
+
+def _list_network(run: RunFolder) -> dict[str, Any]:
+    """`network`, and its options: those of a part below the part's name."""
+    options = dict(run.configuration.get("model") or {})
+    options.pop("name", None)
+    flat: dict[str, Any] = {"network": run.about["scored"]["model"]}
+    for key, value in options.items():
+        parts = {f".{name}": part for name, part in value.items()} if isinstance(value, Mapping) else {"": value}
+        flat |= {f"model.{key}{name}": part for name, part in parts.items()}
+    return flat
+
+
+def _join_network(network: Mapping[str, Any], shown: Collection[str]) -> str:
+    options = {key: value for key, value in network.items() if key in shown and key != "network" and value is not None}
+    return ", ".join([network["network"], *(f"{key.removeprefix('model.')} {value}" for key, value in options.items())])
+
+
+def _list_different(parts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The settings that differ; options of networks only between networks that have them."""
+    keys = dict.fromkeys(key for part in parts for key in part)
+    values = {
+        key: {str(part.get(key)) for part in parts if key in part or not key.startswith("model.")} for key in keys
+    }
+    return [key for key in keys if len(values[key]) > 1]
 
 
 def describe_tuning(tuning: Mapping[str, Any] | None) -> str:
@@ -103,6 +144,7 @@ def tabulate_settings(methods: Sequence[MethodFacts]) -> pd.DataFrame:
             "method": method["method"],
             "algorithm": method["algorithm"],
             "objective": method["objective"],
+            **({"network": _join_network(network, network)} if (network := method.get("network")) else {}),
             **method["settings"],
             "options": ", ".join(f"{key} {value}" for key, value in method["options"].items() if value is not None),
             "chosen": method["chosen"],
@@ -116,8 +158,11 @@ def tabulate_settings(methods: Sequence[MethodFacts]) -> pd.DataFrame:
 
 
 def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
-    """A line per method of a comparison; see `tabulate_settings`."""
+    """A line per method of a comparison; see `tabulate_settings`. Networks stand there if they differ."""
     rows: Rows = []
+    networks = [method.get("network", {}) for method in methods]
+    different = _list_different(networks)
+    shown = [*different, *(key for part in networks for key in part if key.endswith("initial_weights"))]
     for method in methods:
         settings = method["settings"]
         steps = method.get("steps", [])
@@ -129,9 +174,15 @@ def make_settings_grid(methods: Sequence[MethodFacts]) -> Grid:
             f"{method['gradients_per_client']:,.0f}",
             size_text(round(method["megabytes"] * 1e6)),
         ]
-        parts = (f"{method['algorithm']}, {method['objective']}", *numbers, "; ".join(_list_options(method)))
+        network = [_join_network(method["network"], shown)] if different and "network" in method else []
+        parts = (
+            ", ".join([method["algorithm"], method["objective"], *network]),
+            *numbers,
+            "; ".join(_list_options(method)),
+        )
         rows.append((method["method"], [*parts, method["chosen"], *costs]))
-    heads = ("method", "algorithm, objective", "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
+    what = "algorithm, objective, network" if different else "algorithm, objective"
+    heads = ("method", what, "local_lr", "window", "steps per stage", "options", "chosen", "rounds")
     caption = "Settings of each method, how they were found, and what a client computes and all send"
     return make_grid("settings", caption, (*heads, "gradients", "sent"), rows, "settings")
 
@@ -161,9 +212,10 @@ def state_settings(methods: Sequence[MethodFacts]) -> str:
     """One sentence: what differs between the methods of a comparison, and how it was found; empty without methods."""
     if not methods:
         return ""
-    every = [{"objective": part["objective"], **part["settings"], **part["options"]} for part in methods]
-    keys = dict.fromkeys(key for part in every for key in part)
-    different = [key for key in keys if len({str(part.get(key)) for part in every}) > 1]
+    about = ({"objective": part["objective"], **part.get("network", {})} for part in methods)
+    different = _list_different(
+        [every | part["settings"] | part["options"] for every, part in zip(about, methods, strict=True)]
+    )
     chosen: dict[str, list[str]] = {}
     for part in methods:
         chosen.setdefault(part["chosen"], []).append(part["method"])

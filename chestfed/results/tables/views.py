@@ -35,7 +35,14 @@ from chestfed.results.tables.grid import (
     signed,
 )
 from chestfed.results.tables.presentations import find_presentation
-from chestfed.results.tables.sentences import HOLM, OVER_SPLITS, describe_test, list_compared, list_references
+from chestfed.results.tables.sentences import (
+    HOLM,
+    OVER_SPLITS,
+    describe_test,
+    list_compared,
+    list_references,
+    state_common_models,
+)
 from chestfed.results.tables.settings import make_fairness_grid, make_settings_grid
 
 T = TypeVar("T")
@@ -133,7 +140,8 @@ def describe_aucs(results: Results) -> str:
         spread += f" In brackets: 95% intervals, {OVER_SPLITS}." * several
     sums = "" if results.curves.empty else " Sums over all clients."
     objectives = f" Objectives: {about['objectives']}." if about["objectives"] else ""
-    return f"{where}. {spread}{sums}{objectives} {describe_statistics(about['batch_norm'])}".rstrip()
+    models = f" {text}" if (text := state_common_models(results, "study")) else ""
+    return f"{where}. {spread}{sums}{objectives}{models} {describe_statistics(about['batch_norm'])}".rstrip()
 
 
 def name_interval(results: Results, view: str) -> str:
@@ -380,6 +388,7 @@ def describe_hospitals(results: Results, view: str) -> str:
     without = f" Without held-out patients: {', '.join(names)}." if names else ""
     reasons = join_left_out(list_without_mean(results, view).values())
     without += f" Without a mean: {reasons}." if reasons else ""
+    without += f" {text}" if (text := state_common_models(results, view)) else ""
     about = "Mean AUC over the diseases at each hospital, on its own held-out patients"
     return f"{about}. {numbers}{outside}{without} {describe_statistics(results.about['batch_norm'])}".strip()
 

@@ -30,7 +30,8 @@ from chestfed.core.provenance import Origin
 from chestfed.data.images.batches import NetworkInput
 from chestfed.data.images.preprocess import Preprocess
 from chestfed.learning.models import MODELS, name_network, network_options, read_weights
-from chestfed.results.tables.run_folder import MODEL_FILE, STUDY, RunFolder
+from chestfed.results.tables.frames import read_row
+from chestfed.results.tables.run_folder import COMMON_FILE, HOSPITALS, MODEL_FILE, STUDY, RunFolder
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.networks import find_network, load_network
 from chestfed.studies.scoring.output_names import read_output_names, select_own_outputs
@@ -39,8 +40,12 @@ from chestfed.studies.scoring.scorer import Declared, ModelDescription, ModelFil
 __all__ = ["Declared", "ModelDescription", "Output", "Scorer", "open_module", "open_scorer"]
 
 
-def open_scorer(reference: str, declared: Declared, machine: Machine, name: str | None = None) -> Scorer:
+def open_scorer(
+    reference: str, declared: Declared, machine: Machine, name: str | None = None, site: str | None = None
+) -> Scorer:
     """Open a run folder (its largest K), a `kN` folder or a file; results call it `name` (default: `short_name`).
+
+    `site`: the hospital whose images are scored, for a folder that has models of hospitals.
 
     Raises `ChestfedError` if it does not exist, is not finished, could run Python code, or its outputs' order is
     unknown or contradicts.
@@ -48,7 +53,21 @@ def open_scorer(reference: str, declared: Declared, machine: Machine, name: str 
     path = Path(reference)
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; MODEL is a run folder, a file or an MLflow URI")
-    return _open(find_model(path, declared.k, name), name, declared, machine)
+    file = find_model(path, declared.k, name)
+    if site is None or path.is_file() or not (file.parent / COMMON_FILE).is_file():
+        return _open(file, name, declared, machine)
+    chosen = _choose_for_site(file.parent, site)
+    scorer = _open(chosen, name, declared, machine)
+    note = f"Clients have models of their own: {site} is scored with {chosen.relative_to(file.parents[1])}."
+    return replace(scorer, notes=(*scorer.notes, note))
+
+
+def _choose_for_site(folder: Path, site: str) -> Path:
+    """The model of a site, in the folder of a K whose clients have their own: that of the target lies in `folder`."""
+    own = folder / HOSPITALS / site / MODEL_FILE
+    if own.is_file():
+        return own
+    return folder / (MODEL_FILE if site in read_row(folder).clients else COMMON_FILE)
 
 
 def find_model(path: Path, k: int | None = None, name: str | None = None) -> Path:
@@ -90,9 +109,9 @@ def open_module(module: nn.Module, declared: Declared, described: Mapping[str, A
 
 def short_name(file: Path, digest: str) -> str:
     """Run folder and K of a study's model, else a file's name and digest: results may leave, and paths name people."""
-    folder = file.absolute().parent
-    is_of_study = (folder.parent / STUDY).is_file()
-    return f"{folder.parent.name}/{folder.name}" if is_of_study else f"{file.name} {digest[:8]}"
+    place = file.absolute() if file.name == COMMON_FILE else file.absolute().parent
+    run = next((folder for folder in list(place.parents)[:3] if (folder / STUDY).is_file()), None)
+    return f"{file.name} {digest[:8]}" if run is None else place.relative_to(run.parent).with_suffix("").as_posix()
 
 
 def _only_model(path: Path, reference: str, k: int | None = None) -> Path:

@@ -6,7 +6,7 @@ The state on disk is everything that a round needs, so that a killed study resum
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,6 +52,19 @@ class ScoredPoints:
     def at(self, site: str) -> Point:
         """The point of a hospital; an empty name is none of them."""
         return self.local.get(site, self.common)
+
+
+def name_common_model(settings: Federated, clients: Sequence[str], sites: Sequence[str]) -> str:
+    """The model that scores those of the sites (`""`: public images) that are no clients; empty: as clients are scored.
+
+    That is where clients have points of their own; see `Training.locate`.
+    """
+    others = [site for site in sites if site not in clients]
+    if Can.OWN_POINTS not in settings.spec.can or not others:
+        return ""
+    from_server = Can.SERVER_POINT in settings.spec.can
+    name = "the server's model" if from_server else "the average of the clients' models, personal parts averaged too"
+    return name if len(others) == len(sites) else f"at {', '.join(others)} {name}"
 
 
 @dataclass

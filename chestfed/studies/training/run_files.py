@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -47,7 +47,7 @@ from chestfed.studies.experiment.resolved import shareable
 from chestfed.studies.training.data.clients import TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.identity import identify, identify_settings, installed_packages, software_versions
-from chestfed.studies.training.loop import History, Trained
+from chestfed.studies.training.loop import History, Trained, name_common_model
 from chestfed.studies.training.reporting import warn
 
 
@@ -115,6 +115,7 @@ def write_hospitals(folder: Path, experiment: Experiment) -> None:
         dict(zip(("name", "images", "patients"), (name, *test.counts), strict=True))
         | {"joins": experiment.joins[name], "is_test_set": test is experiment.test}
         | {"protocol": f"{experiment.pipeline.evaluation.protocol}, {test.split}"}
+        | {"scored_with": _name_common_model(experiment, [name])}
         for name, test in experiment.hospitals.items()
     ]
     write_json(
@@ -152,12 +153,13 @@ def write_rounds(folder: Path, history: History) -> None:
 def write_model(folder: Path, trained: Trained, experiment: Experiment, origin: Origin) -> None:
     """Write `model.safetensors`: weights, architecture, diseases, preprocessing, and the `origin` of what trained it.
 
-    Of a personal algorithm this is the model that the test set was scored with. Those of the hospitals are in their
-    folders, and the one for all other images is `common.safetensors`.
+    Where clients have points of their own it is the target's. Those of other hospitals are in their folders, and the
+    one for all other images is `common.safetensors`.
     """
-    network, points = trained.network, trained.points
+    network, points, of_target = trained.network, trained.points, trained.point
     if points is not None and points.local:
         assert trained.buffers is not None
+        of_target = points.at(experiment.test.target)
         write_weights(folder / COMMON_FILE, network, points.common.primal, trained.buffers, experiment, origin)
         for name, point in points.local.items():
             if name == experiment.test.site:
@@ -165,7 +167,7 @@ def write_model(folder: Path, trained: Trained, experiment: Experiment, origin: 
             hospital_folder = folder / HOSPITALS / name
             hospital_folder.mkdir(parents=True, exist_ok=True)
             write_weights(hospital_folder / MODEL_FILE, network, point.primal, trained.buffers, experiment, origin)
-    write_weights(folder / MODEL_FILE, network, trained.point.primal, trained.outputs.buffers, experiment, origin)
+    write_weights(folder / MODEL_FILE, network, of_target.primal, trained.outputs.buffers, experiment, origin)
 
 
 def write_weights(
@@ -216,7 +218,14 @@ def describe_test_set(experiment: Experiment) -> dict[str, Any]:
     """The test set for captions: `scored` in `study.json`."""
     images, patients = experiment.test.counts[:2]
     model = name_network(experiment.pipeline.model)
-    return {"model": model, "protocol": _describe_protocol(experiment), "images": images, "patients": patients}
+    about = {"model": model, "protocol": _describe_protocol(experiment), "images": images, "patients": patients}
+    sites = [part.site for part in experiment.test.parts or (experiment.test,)]
+    return about | {"scored_with": _name_common_model(experiment, sites)}
+
+
+def _name_common_model(experiment: Experiment, sites: Sequence[str]) -> str:
+    clients = [client.name for client in experiment.clients]
+    return name_common_model(experiment.pipeline.federated, clients, sites)
 
 
 def _describe_protocol(experiment: Experiment) -> str:

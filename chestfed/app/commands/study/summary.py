@@ -17,7 +17,7 @@ from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, Est
 from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
 from chestfed.results.tables.grid import number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
-from chestfed.results.tables.sentences import describe_chance, describe_origins, describe_quick
+from chestfed.results.tables.sentences import describe_chance, describe_origins, describe_quick, state_common_models
 from chestfed.results.tables.settings import state_settings
 from chestfed.results.tables.views import (
     LeftOut,
@@ -42,7 +42,13 @@ def render_summary(results: Results, answer: Answer, repeat: str = "") -> Group:
     parts.append(Text(_plain(str(answer)), "bold"))
     parts.append(_make_table(results))
     texts = ["" if results.by_k else _explain_intervals(results)]
-    texts += [answer.meaning, answer.calibration, "" if _shows_gains(results) else answer.gains, answer.resolution]
+    texts += [
+        state_common_models(results, "study"),
+        answer.meaning,
+        answer.calibration,
+        "" if _shows_gains(results) else answer.gains,
+        answer.resolution,
+    ]
     texts += [state_reasons(results), f"{answer.advice} {repeat}".strip()]
     texts += [state_settings(results.about.get("methods", []))]
     texts += [_explain_brackets(results), _list_missing(results), results.about.get("made_unalike", "")]

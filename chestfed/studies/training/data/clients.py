@@ -195,6 +195,11 @@ class TestSet:
         return cls(NoImages(), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), (), (), (), "")
 
     @property
+    def target(self) -> str:
+        """The hospital, of several the first; empty of public images."""
+        return self.parts[0].target if self.parts else self.site
+
+    @property
     def counts(self) -> tuple[int, int]:
         """Images and patients."""
         return len(self.labels), int(self.patients.max()) + 1
