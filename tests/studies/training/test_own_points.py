@@ -23,7 +23,7 @@ def load_tensors(file: Path) -> torch.Tensor:
     return torch.cat([tensor.flatten() for tensor in load_checkpoint(file)[0].values()])
 
 
-def test_each_hospital_evaluates_its_own_model(home: Path) -> None:
+def test_hospitals_evaluate_own_models(home: Path) -> None:
     settings = [*SMALL, *HELD_OUT, "methods=[{algorithm: fedper}]"]
     called = run(home, study("--out", "personal", "--no-tracking", settings=settings))
     assert called.code == 0, called.err
