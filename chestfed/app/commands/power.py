@@ -186,7 +186,7 @@ def _learn(runs: Sequence[Path], k: int | None) -> tuple[Assumptions, str, int]:
         text = "a pilot needs two or more training seeds: run `chestfed study` with --seeds 3, or plan with a pipeline"
         raise ConfigError(text, kind="one seed")
     scored = reference.scored(reference.diseases)[0]
-    counted = find_counted(scored.labels, scored.patients)
+    counted = find_counted(scored.labels, scored.patients, scored.hospitals)
     diseases = tuple(compress(reference.diseases, counted))
     if not diseases:
         raise ConfigError(f"of the pilot's test patients {NO_DISEASE_COUNTS}", kind="no plan")

@@ -23,7 +23,7 @@ from chestfed.results.evaluation.joining.contributions import Contribution, Subs
 from chestfed.results.evaluation.labeled import (
     LEAST_PATIENTS,
     NO_DISEASE_COUNTS,
-    find_counted,
+    find_counted_in_all,
     group_splits,
     put_beside,
 )
@@ -86,7 +86,7 @@ def collect_contributions(
     first = next(iter(merged.values()))
     merged = {subset: align_splits(first, model, first.diseases) for subset, model in merged.items()}
     tests = [members[0] for members in group_splits(first.scored(first.diseases)).values()]
-    counted = np.logical_and.reduce([find_counted(test.labels, test.patients) for test in tests])
+    counted = find_counted_in_all(tests)
     use = np.flatnonzero(counted).tolist()
     if not use:
         raise ConfigError(f"{NO_DISEASE_COUNTS}: nothing can be compared", kind="no AUC")

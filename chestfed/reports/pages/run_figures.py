@@ -307,7 +307,7 @@ def draw_seeds(results: Results) -> list[Picture]:
 
 def draw_over_seeds(ax: Axes, results: Results) -> pd.Series:
     """A faint line per seed, the mean over them, and the intervals of the differences; returns the mean of each K."""
-    each = results.view("seeds").groupby(["k", *results.draws])["auc"].mean().unstack(results.draws)
+    each = results.view_counted("seeds").groupby(["k", *results.draws])["auc"].mean().unstack(results.draws)
     ax.plot(each.index, each, color=figures.FAINT, linewidth=1, marker=".")
     ax.plot([], [], color=figures.FAINT, marker=".", label="each training run")
     mean = pd.DataFrame({"k": each.index, "auc": each.mean(axis=1)})

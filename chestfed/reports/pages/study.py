@@ -161,9 +161,10 @@ class Study:
 
     def by_seed(self) -> pd.DataFrame:
         """One row per K and seed, and split if there are several, with the AUC of each disease and their mean."""
-        rows = self._results.view("seeds" if self._results.repeats else "study")
-        wide = rows.pivot(index=["k", *self._results.draws], columns="disease", values="auc")[list(self.diseases)]
-        return wide.assign(mean=wide.mean(axis=1)).rename_axis(columns=None)
+        view, run = "seeds" if self._results.repeats else "study", ["k", *self._results.draws]
+        wide = self._results.view(view).pivot(index=run, columns="disease", values="auc")[list(self.diseases)]
+        counted = self._results.view_counted(view)["disease"].unique()
+        return wide.assign(mean=wide[counted].mean(axis=1)).rename_axis(columns=None)
 
     def auc(self, k: int, disease: str = "mean") -> float | None:
         """AUC of one K and disease, or the mean; None if it is not defined.

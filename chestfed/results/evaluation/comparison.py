@@ -29,7 +29,7 @@ from chestfed.results.evaluation.joining.planning import (
 from chestfed.results.evaluation.labeled import (
     NO_DISEASE_COUNTS,
     Scored,
-    find_counted,
+    find_counted_in_all,
     group_splits,
     put_beside,
     put_together,
@@ -154,7 +154,7 @@ def _put_beside(a: Sequence[Scored], b: Sequence[Scored], how: Intervals) -> tup
         for other in (*members[1:], *splits_b[number]):
             _check_same_images(members[0], other)
     of_each = [members[0] for members in splits_a.values()]
-    counted = np.logical_and.reduce([find_counted(run.labels, run.patients) for run in of_each])
+    counted = find_counted_in_all(of_each)
     each = [put_beside(parts) for splits in (splits_a, splits_b) for parts in zip(*splits.values(), strict=True)]
     seeds, count, first = len(a) // len(splits_a), len(splits_a), each[0]
     how = how if count == 1 else replace(how, method=DEFAULT)

@@ -16,9 +16,10 @@ from chestfed.results.evaluation.labeled import (
     NO_DISEASE_COUNTS,
     Column,
     Scored,
+    divide,
     find_counted,
+    find_counted_in_all,
     group_splits,
-    list_cells,
     put_beside,
 )
 from chestfed.results.evaluation.splits import Splits
@@ -70,10 +71,12 @@ class Estimate:
     negatives: int | None = None
     missing: int | None = None
     reason: str = ""
-    #: hospitals: whose own AUCs it is the mean of; None: one AUC over all pairs of images. left_out: those that have
-    #: not both classes. Of the mean over diseases: hospitals with an AUC of any disease, and those without.
+    #: hospitals: whose own AUCs it is the mean of; None: one AUC over all pairs of images. left_out: the others
+    #: (`divide`). Of the mean over diseases: hospitals with an AUC of any disease, and those without.
     hospitals: int | None = None
     left_out: int = 0
+    #: Hospitals that do not count in a mean, each with its patients with a positive and with a negative image.
+    few_at: tuple[tuple[str, int, int], ...] = ()
     #: Patients with a positive and with a negative image; None for a mean, and in results of version 0.2 and before.
     positive_patients: int | None = None
     negative_patients: int | None = None
@@ -136,7 +139,7 @@ def average_roc(column: Column) -> tuple[np.ndarray, np.ndarray]:
 
 def compute_mean(scored: Scored, aucs: Mapping[str, float | None]) -> float | None:
     """The mean of the AUCs of `auc_per_disease` over the diseases that count; None if none does."""
-    counted = find_counted(scored.labels, scored.patients)
+    counted = find_counted(scored.labels, scored.patients, scored.hospitals)
     return mean_of(auc for auc, counts in zip(aucs.values(), counted, strict=True) if counts)
 
 
@@ -166,7 +169,8 @@ def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = N
     columns = scored.columns()
     how = how if scored.strata is None else replace(how, method="obuchowski")
     aucs = [compute_auc(column) for column in columns]
-    counted = find_counted(scored.labels, scored.patients) & (True if counted is None else counted)
+    of_labels = find_counted(scored.labels, scored.patients, scored.hospitals)
+    counted = of_labels & (True if counted is None else counted)
     mean = mean_of(value for value, counts in zip(aucs, counted, strict=True) if counts)
     contrast = Contrast(
         scored.scores[None], scored.labels, scored.patients, how, 0, scored.hospitals, counted, strata=scored.strata
@@ -187,9 +191,7 @@ def auc_estimates(scored: Scored, how: Intervals, counted: np.ndarray | None = N
     ]
     reason = NO_DISEASE_COUNTS if mean is None else of_mean.reason
     estimates.append(Estimate("mean", mean, of_mean.interval, reason=reason if columns else ""))
-    return (
-        tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored.labels, scored.hospitals)
-    )
+    return tuple(estimates) if scored.hospitals is None else _count_hospitals(estimates, scored, scored.hospitals)
 
 
 def bound_over_runs(runs: Sequence[Scored], values: Sequence[float | None]) -> list[Interval | None]:
@@ -201,7 +203,7 @@ def bound_over_runs(runs: Sequence[Scored], values: Sequence[float | None]) -> l
     groups = group_splits(runs)
     beside = [put_beside(parts) for parts in zip(*groups.values(), strict=True)]
     first, splits = beside[0], Splits(len(groups), runs[0].rotation)
-    counted = np.logical_and.reduce([find_counted(part[0].labels, part[0].patients) for part in groups.values()])
+    counted = find_counted_in_all([part[0] for part in groups.values()])
     given = first.scores[None], first.labels, first.patients
     contrast = Contrast(*given, Intervals(), 0, first.hospitals, counted, splits.count)
     intervals: list[Interval | None] = []
@@ -218,14 +220,18 @@ def bound_over_runs(runs: Sequence[Scored], values: Sequence[float | None]) -> l
     return intervals
 
 
-def _count_hospitals(estimates: Sequence[Estimate], labels: np.ndarray, hospitals: np.ndarray) -> tuple[Estimate, ...]:
-    """The estimates with the numbers of hospitals that they are the mean of, and of those left out."""
-    cells = list_cells(labels, hospitals)
-    per_disease = [{cell.hospital for cell in cells if cell.column == j} for j in range(labels.shape[1])]
-    total, counts = len(pd.unique(hospitals)), [*map(len, per_disease), len(set().union(*per_disease))]
+def _count_hospitals(estimates: Sequence[Estimate], scored: Scored, hospitals: np.ndarray) -> tuple[Estimate, ...]:
+    """The estimates with the hospitals that they are the mean of, and those that do not count."""
+    cells, names = divide(scored.labels, scored.patients, hospitals), pd.unique(np.asarray(hospitals))
+    columns = [[cell for cell in cells if cell.column == j] for j in range(scored.labels.shape[1])]
+    few = [
+        tuple((str(name), *cell.patients) for name, cell in zip(names, column, strict=True) if not cell.counts)
+        for column in columns
+    ]
+    used = [{cell.hospital for cell in column if cell.weight} for column in columns]
     return tuple(
-        replace(estimate, hospitals=count, left_out=total - count)
-        for estimate, count in zip(estimates, counts, strict=True)
+        replace(estimate, hospitals=len(here), left_out=len(names) - len(here), few_at=few_at)
+        for estimate, here, few_at in zip(estimates, [*used, set().union(*used)], [*few, ()], strict=True)
     )
 
 

@@ -49,8 +49,8 @@ class Column:
 
     @property
     def in_mean(self) -> bool:
-        """Whether it has the patients that it needs to count in a mean over diseases."""
-        return min(self.patient_counts) >= LEAST_PATIENTS
+        """Whether it counts in a mean over diseases (`find_counted`)."""
+        return any(cell.counts for cell in self._divide())
 
     @property
     def reason(self) -> str:
@@ -64,17 +64,16 @@ class Column:
         return "" if self.parts() else "no hospital has images of both classes"
 
     def parts(self) -> list[Column]:
-        """The images of each hospital that has both classes; without hospitals the column itself, if it has both."""
+        """The images of each hospital that its AUC is the mean of (`divide`); without hospitals the column itself."""
         if self.hospital is None:
             return [self] if self.positives and self.negatives else []
-        parts = []
-        for name in pd.unique(self.hospital):
-            part = self.take(self.hospital == name)
-            parts += [part] if part.positives and part.negatives else []
-        return parts
+        return [self.take(cell.rows) for cell in self._divide() if cell.weight]
+
+    def _divide(self) -> list[Cell]:
+        return divide(self.positive[:, None].astype(float), self.patient, self.hospital)
 
     def take(self, rows: np.ndarray) -> Column:
-        """The images of some rows, bool `[m]`, of no hospital."""
+        """The images of some rows, bool `[m]` or their places, of no hospital."""
         stratum = None if self.stratum is None else self.stratum[rows]
         return Column(self.disease, self.score[rows], self.positive[rows], self.patient[rows], 0, None, stratum)
 
@@ -201,13 +200,19 @@ def put_beside(splits: Sequence[Scored]) -> Scored:
 
 @dataclass(frozen=True)
 class Cell:
-    """The labeled images of one disease, all or those of one hospital: both classes are there, so they have an AUC."""
+    """The labeled images of one disease, all or those of one hospital."""
 
     column: int  #: of labels `[n, J]`
     hospital: int | None  #: in the order of first appearance; None: images of all
     rows: np.ndarray  #: int `[m]`
     positive: np.ndarray  #: bool `[m]`
-    weight: float  #: of this AUC in the disease's: 1 / (number of cells of the disease)
+    patients: tuple[int, int]  #: with a positive image, and with a negative one
+    weight: float = 0.0  #: of this AUC in the disease's: 1 / (cells of the disease that it is the mean of), else 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has the patients that a number needs to count in a mean."""
+        return min(self.patients) >= LEAST_PATIENTS
 
     @property
     def stream(self) -> tuple[int, ...]:
@@ -215,19 +220,31 @@ class Cell:
         return (self.column,) if self.hospital is None else (self.column, self.hospital)
 
 
-def list_cells(labels: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
-    """List what has an AUC: each disease of labels `[n, J]`, or with hospitals `[n]` each disease at each hospital."""
+def divide(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
+    """Each disease of labels `[n, J]`, or with hospitals `[n]` each at each, and its weight in the disease's AUC.
+
+    The one rule of what counts, also for what tables say is left out: the AUC of a disease is the mean over the
+    hospitals with `LEAST_PATIENTS` of each class. Where no hospital has them, it is over those with both classes, and
+    the disease is in no mean over diseases. A number that rests on fewer patients would turn the mean by their luck.
+    """
     cells = []
     numbers = np.zeros(len(labels), int) if hospitals is None else number_names(hospitals)
     for j, column in enumerate(labels.T):
         parts = []
         for number in range(int(numbers.max(initial=-1)) + 1):
             rows = np.flatnonzero((numbers == number) & ~np.isnan(column))
-            positive = column[rows] == 1
-            if positive.any() and not positive.all():
-                parts.append((None if hospitals is None else number, rows, positive))
-        cells += [Cell(j, *part, 1 / len(parts)) for part in parts]
+            positive, who = column[rows] == 1, patients[rows]
+            both = len(pd.unique(who[positive])), len(pd.unique(who[~positive]))
+            parts.append(Cell(j, None if hospitals is None else number, rows, positive, both))
+        least = LEAST_PATIENTS if any(part.counts for part in parts) else 1
+        used = [min(part.patients) >= least for part in parts]
+        cells += [replace(part, weight=here / max(sum(used), 1)) for part, here in zip(parts, used, strict=True)]
     return cells
+
+
+def list_cells(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
+    """Those of `divide` that have a weight: of both classes, so each has an AUC."""
+    return [cell for cell in divide(labels, patients, hospitals) if cell.weight]
 
 
 def list_strata(patients: np.ndarray, hospitals: np.ndarray | None = None) -> list[np.ndarray]:
@@ -245,15 +262,16 @@ def list_strata(patients: np.ndarray, hospitals: np.ndarray | None = None) -> li
     return strata
 
 
-def find_counted(labels: np.ndarray, patients: np.ndarray) -> np.ndarray:
-    """Which diseases of labels `[n, J]` count in a mean, bool `[J]`: those with `LEAST_PATIENTS` of each class.
+def find_counted(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> np.ndarray:
+    """Which diseases of labels `[n, J]` count in a mean, bool `[J]`: with `LEAST_PATIENTS` of each class at a place."""
+    counted = np.zeros(labels.shape[1], bool)
+    counted[[cell.column for cell in divide(labels, patients, hospitals) if cell.counts]] = True
+    return counted
 
-    A number that rests on fewer would turn the mean by the luck of a handful of patients.
-    """
-    return np.array(
-        [all(len(pd.unique(patients[column == value])) >= LEAST_PATIENTS for value in (0, 1)) for column in labels.T],
-        bool,
-    )
+
+def find_counted_in_all(tests: Sequence[Scored]) -> np.ndarray:
+    """Which diseases count in every one of the test sets, such as those of several splits, bool `[J]`."""
+    return np.all([find_counted(test.labels, test.patients, test.hospitals) for test in tests], axis=0)
 
 
 def number_names(names: np.ndarray) -> np.ndarray:

@@ -250,11 +250,12 @@ def estimate_groups(scored: Scored, columns: Mapping[str, Values], how: Interval
     every = list(list_groups(columns, len(scored.labels)))
     for name, values in columns.items():
         groups = [(group, rows) for column, group, rows in every if column == name]
-        counted = [find_counted(scored.labels[rows], scored.patients[rows]) for _, rows in groups]
+        parts = [scored.where(rows) for _, rows in groups]
+        counted = [find_counted(part.labels, part.patients, part.hospitals) for part in parts]
         common = np.all([part for part in counted if part.any()], axis=0)
-        for group, rows in groups:
+        for (group, rows), part in zip(groups, parts, strict=True):
             enough = replace(how, resamples=enough_resamples(how.resamples, int(rows.sum())))
-            yield GroupAucs(name, group, rows, auc_estimates(scored.where(rows), enough, common))
+            yield GroupAucs(name, group, rows, auc_estimates(part, enough, common))
         paired = scored.pair_within(values)
         in_pair = ~np.isnan(paired.labels).all(axis=1)
         if len(groups) > 1 and in_pair.any():

@@ -14,7 +14,7 @@ from chestfed.results.evaluation.joining.planning import SEED_DEVIATION
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.training_seeds import POWER
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
-from chestfed.results.tables.frames import Results, get_interval, read_seeds
+from chestfed.results.tables.frames import Results, get_interval, read_few_at, read_seeds
 from chestfed.results.tables.grid import count_images, number, p_value, pair, signed
 from chestfed.results.tables.presentations import find_presentation
 
@@ -200,9 +200,25 @@ def describe_few(row: EstimateRow) -> str:
     """A disease with what it has too few of: `Edema (5 patients with it)`."""
     if not has_labels(row):
         return f"{format_title(row['disease'])} (not labeled)"
-    counts = {"with it": row["positive_patients"], "without it": row["negative_patients"]}
+    where = "too few patients at every hospital" if read_few_at(row) else "too few patients"
+    words = _describe_counts(row["positive_patients"], row["negative_patients"]) or where
+    return f"{format_title(row['disease'])} ({words})"
+
+
+def list_few_at(results: Results) -> dict[str, list[str]]:
+    """Hospital -> the diseases in whose AUC, a mean over hospitals, it does not count, with what it has too few of."""
+    texts: dict[str, dict[str, str]] = {}
+    for row in results.list_estimates("study"):
+        for place, counts in read_few_at(row).items():
+            words = _describe_counts(*counts) if any(counts) else "not labeled"
+            texts.setdefault(place, {})[row["disease"]] = f"{format_title(row['disease'])} ({words})"
+    return {place: [*of_place.values()] for place, of_place in texts.items()}
+
+
+def _describe_counts(positive: int | None, negative: int | None) -> str:
+    counts = {"with it": positive, "without it": negative}
     least = [f"{plural(n, 'patient')} {words}" for words, n in counts.items() if n is not None and n < LEAST_PATIENTS]
-    return f"{format_title(row['disease'])} ({' and '.join(least) or 'too few patients'})"
+    return " and ".join(least)
 
 
 def _advise(results: Results, mean: DifferenceRow | None) -> dict[str, Any]:
@@ -409,8 +425,7 @@ def summarize_seeds(results: Results) -> pd.DataFrame:
     None is where the others show no better training: of fewer than three seeds, or with a median below `_LEARNED`.
     Empty of one seed.
     """
-    rows = results.view("seeds")
-    rows = rows[rows["in_mean"].fillna(True).astype(bool) & (rows["disease"] != "mean")]
+    rows = results.view_counted("seeds")
     aucs = rows.groupby(["model", *results.draws], sort=False)["auc"].mean().dropna()
     if aucs.empty:
         return pd.DataFrame(columns=["median", "seeds", "broken"])

@@ -68,6 +68,7 @@ class EstimateRow(TypedDict):
     in_mean: bool | None  #: whether a disease has the patients that a mean needs
     hospitals: int | None
     left_out: int | None
+    few_at: str  #: hospitals that do not count in a mean -> patients with the disease and without it, as JSON
     images: int | None
     patients: int | None
     paper_auc: float | None

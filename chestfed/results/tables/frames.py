@@ -167,6 +167,8 @@ def list_estimates(
     for place, parts in enumerate(zip(*(row.aucs for row in rows), strict=True)):
         first, values = parts[0], [part.value for part in parts]
         record = first.record("auc") | {"left_out": first.left_out if first.hospitals is not None else None}
+        few_at = {name: patients for part in reversed(parts) for name, *patients in part.few_at}
+        record["few_at"] = json.dumps(few_at) if few_at else ""
         if len(parts) > 1:
             low, high = intervals[place] or (None, None)
             record |= {"auc": means[place], "low": low, "high": high}
@@ -267,6 +269,11 @@ def read_seeds(row: DifferenceRow) -> dict[str, float | None]:
 def name_run(seed: int, split: int | None = None) -> str:
     """One of several runs of a model, as `of_seeds` calls it: its seed, and the split where there are several."""
     return str(seed) if split is None else f"{seed}, split {split}"
+
+
+def read_few_at(row: EstimateRow) -> dict[str, tuple[int, int]]:
+    """Hospitals that do not count in a row's mean -> patients with the disease, and without it."""
+    return cast(dict[str, tuple[int, int]], json.loads(row.get("few_at") or "{}"))
 
 
 def get_interval(row: EstimateRow | DifferenceRow) -> Interval | None:
@@ -382,6 +389,12 @@ class Results:
     def view(self, name: str, **values: object) -> pd.DataFrame:
         """Estimates of a view, with these values of columns."""
         return select(self.estimates, name, **values)
+
+    def view_counted(self, name: str) -> pd.DataFrame:
+        """Estimates of a view of the diseases that count in the study's mean, which is over the rest of no run."""
+        rows, study = self.view(name), self.view("study")
+        out = study.loc[~study["in_mean"].fillna(value=True), "disease"]
+        return rows[~rows["disease"].isin([*out, "mean"])]
 
     def gains(self, name: str, **values: object) -> pd.DataFrame:
         """Differences of a view, with these values of columns."""

@@ -16,7 +16,7 @@ from chestfed.core.disk import size_text
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.intervals.methods import METHODS
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
-from chestfed.results.tables.answer import describe_few, has_labels, list_few, state_gains
+from chestfed.results.tables.answer import describe_few, has_labels, list_few, list_few_at, state_gains
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import OUTPUTS, find_largest_windows
@@ -164,10 +164,13 @@ def join_left_out(entries: Iterable[LeftOut]) -> str:
 
 
 def list_out_of_mean(results: Results) -> list[LeftOut]:
-    """The diseases that do not count in the mean on the test images, each with its reason."""
+    """The diseases that do not count in the mean on the test images, each with its reason, and where some do not."""
     rows = [row for row in results.list_estimates("study") if row["auc"] is None and row["disease"] != "mean"]
     undefined = dict.fromkeys(f"{format_title(row['disease'])}: {row['reason']}" for row in rows)
-    return [*map(LeftOut, undefined), *(LeftOut(text, has_few=True) for text in list_few(results))]
+    few = [LeftOut(text, has_few=True) for text in list_few(results)]
+    at_hospitals = {place: ", ".join(texts) for place, texts in list_few_at(results).items()}
+    few += [LeftOut(f"{place}, {text}", "patient" in text) for place, text in at_hospitals.items()]
+    return [*map(LeftOut, undefined), *few]
 
 
 def list_without_mean(results: Results, view: str) -> dict[str, LeftOut]:
@@ -199,16 +202,6 @@ def list_out_of_hospitals(results: Results) -> dict[str, LeftOut]:
 def _count_rarer(row: EstimateRow) -> int:
     """Patients of the rarer class."""
     return min(row["positive_patients"] or 0, row["negative_patients"] or 0)
-
-
-def list_left_out(results: Results) -> list[str]:
-    """List how many hospitals do not count in the AUC of each disease, because they have not both classes."""
-    texts = set()
-    for row in results.list_estimates("study"):
-        if row["left_out"] and row["disease"] != "mean":
-            total = row["left_out"] + (row["hospitals"] or 0)
-            texts.add(f"{format_title(row['disease'])}: {row['left_out']} of {total} hospitals")
-    return sorted(texts)
 
 
 # ---- differences -------------------------------------------------------------------------------------------------
@@ -446,8 +439,6 @@ def list_notes(results: Results) -> list[str]:
         notes.append(unalike)
     if stage_1 := describe_stage_1(results):
         notes.append(stage_1)
-    if fewer := list_left_out(results):
-        notes.append(f"Without images of both classes, and left out of a disease's mean: {'; '.join(fewer)}")
     if left_out := join_left_out(list_out_of_mean(results)):
         notes.append(f"Left out of the mean: {left_out}")
     if not results.curves.empty:

@@ -13,7 +13,7 @@ from chestfed.results.evaluation.intervals.delong import list_parts
 
 def find_freedom(scores: np.ndarray, labels: np.ndarray, patients: np.ndarray) -> float:
     """Of the mean over the columns."""
-    return count_freedom(list_parts([scores], labels), patients, count_effective_patients(labels, patients))
+    return count_freedom(list_parts([scores], labels, patients), patients, count_effective_patients(labels, patients))
 
 
 def test_by_hand() -> None:

@@ -10,7 +10,13 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from chestfed.results.evaluation.comparison import compare
-from chestfed.results.evaluation.estimates import auc_estimates, auc_per_disease, average_roc, compute_auc
+from chestfed.results.evaluation.estimates import (
+    auc_estimates,
+    auc_per_disease,
+    average_roc,
+    compute_auc,
+    compute_mean,
+)
 from chestfed.results.evaluation.intervals import MethodName, bootstrap
 from chestfed.results.evaluation.intervals.degrees_of_freedom import count_effective_patients
 from chestfed.results.evaluation.intervals.delong import auc_covariance
@@ -155,7 +161,10 @@ def test_units_count_every_hospital() -> None:
     labels = scored.labels.copy()
     labels[:, 0] = np.where(np.arange(130) == 70, 1, labels[:, 0] * (np.arange(130) < 60))
     edema, *_ = auc_estimates(replace(scored, labels=labels), Intervals())
-    assert (edema.interval, edema.reason) == (None, AT_A_HOSPITAL)
+    assert (edema.hospitals, edema.few_at) == (1, (("south", 1, 20), ("west", 0, 15)))
+    labels[:60, 0] = np.arange(60) == 20  # at no hospital are there ten
+    edema, *_ = auc_estimates(replace(scored, labels=labels), Intervals())
+    assert (edema.interval, edema.reason, edema.in_mean) == (None, AT_A_HOSPITAL, False)
 
 
 def test_seeds_test_adds_covariances() -> None:
@@ -197,3 +206,24 @@ def test_area_under_mean_curve_is_the_auc() -> None:
 
 def _arrays(scored: Scored) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return scored.scores, scored.labels, scored.patients
+
+
+def test_few_patients_of_a_hospital_stay_out_of_the_mean() -> None:
+    """The hospitals that the mean is over, and those that it names as left out, are all of them."""
+    scored, rng = example(), np.random.default_rng(2)
+    labels = scored.labels.copy()
+    south, west = (np.flatnonzero(scored.hospitals == name) for name in ("south", "west"))
+    labels[west, 0], labels[:, 1] = np.arange(30) < 4, 0  # two patients with an edema at one hospital
+    labels[[*south[:10], *west[:14]], 1] = 1  # five and seven with an atelectasis
+    few = replace(scored, labels=labels)
+    edema, atelectasis, mean = auc_estimates(few, Intervals())
+    north_south = [auc_per_disease(at(few, name))["edema"] for name in ("north", "south")]
+    assert edema.value == mean.value == pytest.approx(np.mean(north_south))
+    assert (edema.few_at, edema.hospitals, edema.left_out) == ((("west", 2, 13),), 2, 1)
+    assert (atelectasis.in_mean, [name for name, *_ in atelectasis.few_at]) == (False, list(SIZES))
+    assert compute_mean(few, auc_per_disease(few)) == mean.value
+    without = replace(few, labels=np.where((scored.hospitals == "west")[:, None] & [[True, False]], np.nan, labels))
+    assert mean.interval == auc_estimates(without, Intervals())[-1].interval
+    other = replace(few, scores=rng.normal(size=labels.shape))
+    difference = compare([few], [other])[-1].difference
+    assert difference == pytest.approx(auc_estimates(other, Intervals())[-1].value - mean.value)  # type: ignore[operator]

@@ -15,28 +15,38 @@ import pytest
 from rich.console import Console
 
 import chestfed
+from chestfed.app.commands.study.summary import _list_missing
 from chestfed.core.diseases import DISEASES
 from chestfed.core.provenance import Origin
 from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.estimates import Estimate
 from chestfed.results.evaluation.intervals.interval import Interval
+from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.tables import settings
 from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results, Row, list_estimates, make_differences, make_estimates
 from chestfed.results.tables.grid import Cell
-from chestfed.results.tables.presentations.held_out import Fold, collect_folds, list_fold_metrics, write_folds
+from chestfed.results.tables.presentations.held_out import (
+    Fold,
+    _average_seen,
+    _list_undefined,
+    collect_folds,
+    list_fold_metrics,
+    write_folds,
+)
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.results.tables.sentences import describe_chance, describe_origins
 from chestfed.results.tables.views import (
     describe_hospitals,
     list_out_of_hospitals,
+    list_out_of_mean,
     make_auc_grid,
     make_difference_grid,
     make_disease_grid,
     render_tables,
 )
-from tests.results.tables.finished_runs import labels_and_patients, seal_run, write_run
+from tests.results.tables.finished_runs import NAMES, labels_and_patients, seal_run, write_run
 
 
 def print_results(results: Results) -> str:
@@ -77,6 +87,53 @@ def test_hospital_without_a_mean_has_its_reason() -> None:
     grid = make_disease_grid(results)
     assert grid is not None
     assert grid.lines[1].cells[0] == Cell("-", ("no negative image",))
+
+
+def test_what_is_left_out_at_hospitals_is_what_the_mean_lacks() -> None:
+    """The note and the mean are of the same row; a comparison of methods names no mean that it does not show."""
+    rng = np.random.default_rng(0)
+    labels = (np.arange(160)[:, None] % [2, 3] == 0).astype(float)
+    labels[80:, 0] = np.arange(80) < 2  # at b two patients have an edema, and nothing says who has an atelectasis
+    labels[80:, 1] = np.nan
+    hospitals = np.repeat(["a", "b"], 80)
+    scored = Scored(rng.random(labels.shape), labels, np.arange(160), NAMES, hospitals)
+    row = Row.from_scores(2, ["a", "b"], scored, 20)
+    at_a = Row.from_scores(2, ["a"], replace(scored.where(hospitals == "a"), hospitals=None), 20)
+    assert row.mean.value == pytest.approx(at_a.mean.value)
+    rows = [estimate for head in ("x", "y") for estimate in list_estimates([row], view="study", method=head, k=2)]
+    rows += list_estimates([at_a], view="hospitals", hospital="c", k=2)
+    rows[-3] |= {"in_mean": False}
+    about: Any = {"target": "a", "seeds": [1]}
+    results = Results("t", Origin.REAL, about, make_estimates(rows), make_differences([]))
+    said = "b, Edema (2 patients with it), Atelectasis (not labeled)"
+    assert list_out_of_mean(results) == [(said, True)]
+    assert _list_missing(results).startswith(f"Left out of the mean: {said}. 10 test patients")
+
+
+def test_means_over_seeds_leave_out_what_the_study_does() -> None:
+    def row(view: str, disease: str, auc: float, seed: int | None = None) -> dict[str, Any]:
+        return {"view": view, "disease": disease, "auc": auc, "seed": seed, "in_mean": disease != "edema", "k": 1}
+
+    rows = [row("study", name, 0.7) for name in (*NAMES, "mean")]
+    rows += [row("seeds", name, auc, seed) for seed in (1, 2) for name, auc in zip(NAMES, (0.2, 0.8), strict=True)]
+    results = Results("t", Origin.REAL, {"seeds": [1, 2]}, make_estimates(rows), make_differences([]))
+    assert results.view_counted("seeds")["auc"].tolist() == [0.8, 0.8]
+
+
+def test_mean_over_sites_trained_on_leaves_out_few_patients() -> None:
+    def row(site: str, disease: str, auc: float, in_mean: bool, sick: int | None = None) -> dict[str, Any]:
+        about = {"view": "held_out", "model": "x", "site_out": "x", "design": "held_out", "hospital": site}
+        about |= {"takes_part": site != "x", "positive_patients": sick, "negative_patients": 50}
+        return about | {"disease": disease, "auc": auc, "in_mean": in_mean}
+
+    rows = [row("x", "edema", 0.6, True, 20), row("x", "mass", 0.9, False, 3), row("x", "mean", 0.6, True)]
+    rows += [row("a", "edema", 0.7, True, 20), row("a", "mass", 0.2, False, 9), row("a", "mean", 0.7, True)]
+    rows += [row("b", "edema", 0.1, False, 4), row("b", "mass", 0.4, False, 9), row("b", "mean", 0.7, True)]
+    results = Results("t", Origin.REAL, {}, make_estimates(rows), make_differences([]))  # type: ignore[typeddict-item]
+    averages = _average_seen(results.list_estimates("held_out"))
+    assert averages == pytest.approx([0.7, 0.3, 0.7])
+    texts = " ".join(_list_undefined(results))
+    assert all(f"{name} (" in texts for name in ("x, Mass", "at b, Edema")), texts
 
 
 def test_rare_disease_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

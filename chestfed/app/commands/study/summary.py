@@ -11,7 +11,7 @@ from rich.text import Text
 
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
-from chestfed.results.tables.answer import Answer, find_gain_view, summarize_seeds
+from chestfed.results.tables.answer import Answer, find_gain_view, list_few_at, summarize_seeds
 from chestfed.results.tables.clients.gate import state_reasons
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
@@ -22,7 +22,6 @@ from chestfed.results.tables.settings import state_settings
 from chestfed.results.tables.views import (
     LeftOut,
     join_left_out,
-    list_left_out,
     list_out_of_hospitals,
     list_out_of_mean,
     list_without_mean,
@@ -186,11 +185,12 @@ def _list_missing(results: Results) -> str:
     if own := find_presentation(results):
         undefined = [*map(LeftOut, own.list_missing(results))]
     else:
-        undefined = [*list_out_of_mean(results), *map(LeftOut, list_left_out(results))]
+        undefined = list_out_of_mean(results)
         others = dict[str, LeftOut]()
-        if len(results.view("hospitals")):
+        if len(results.view("hospitals")) and (results.by_k or results.in_groups):  # else no hospital has a line
             others = list_without_mean(results, "hospitals") | list_out_of_hospitals(results)
-        undefined += [left_out for place, left_out in others.items() if place != results.about["target"]]
+        said = {results.about["target"], *list_few_at(results)}
+        undefined += [left_out for place, left_out in others.items() if place not in said]
     return f"Left out of the mean: {join_left_out(undefined)}." if undefined else ""
 
 

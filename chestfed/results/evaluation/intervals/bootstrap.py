@@ -46,7 +46,7 @@ def resampled_aucs(
     within each hospital, and a disease's AUC is the mean of the hospitals'.
     """
     _, patient_index = np.unique(patients, return_inverse=True)
-    cells = list_cells(labels, hospitals)
+    cells = list_cells(labels, patients, hospitals)
     runs, result = _runs(scores, labels, resamples, cells)
     for cell in cells:
         place, draws = stratified_draws(cell.positive, patient_index[cell.rows], resamples, seed, *cell.stream)
@@ -71,7 +71,7 @@ def jointly_resampled_aucs(
     has NaN there.
     """
     _, patient = np.unique(patients, return_inverse=True)
-    cells, strata = list_cells(labels, hospitals), list_strata(patients, hospitals)
+    cells, strata = list_cells(labels, patients, hospitals), list_strata(patients, hospitals)
     runs, result = _runs(scores, labels, resamples, cells)
     pairs = []
     for cell in cells:
@@ -98,7 +98,7 @@ def jackknifed_aucs(
     All pairs, less those with an image of the patient; NaN without a class.
     """
     names, patient = np.unique(patients, return_inverse=True)
-    cells = list_cells(labels, hospitals)
+    cells = list_cells(labels, patients, hospitals)
     runs, values = _runs(scores, labels, len(names), cells)
     for cell in cells:
         positive, owner = cell.positive, patient[cell.rows]

@@ -35,10 +35,10 @@ def count_effective_patients(labels: np.ndarray, patients: np.ndarray, hospitals
     nothing in the data shows how far the AUC of that disease varies. With hospitals `[n]` the sums are over every
     disease at every hospital, with v_j times the square of the weight in the disease's mean over hospitals.
     """
-    cells = list_cells(labels, hospitals)
+    cells = list_cells(labels, patients, hospitals)
     if not cells:
         return 0
-    each = _patients_per_class(cells, patients)
+    each = _patients_per_class(cells)
     if each.min() < 2:
         return 1
     rows = ([cell.rows[cell.positive == positive] for cell in cells] for positive in (False, True))
@@ -61,7 +61,7 @@ def count_freedom(parts: Sequence[tuple[Cell, Components]], patients: np.ndarray
     if units < 2:
         return 0.0
     cells = [cell for cell, _ in parts]
-    counts = _patients_per_class(cells, patients)
+    counts = _patients_per_class(cells)
     freedom = [_freedom(*part, each, patients) for part, each in zip(parts, counts, strict=True)]
     return min(units - 1, _pooled(cells, counts, np.array(freedom)))
 
@@ -85,8 +85,6 @@ def _pooled(cells: Sequence[Cell], patients_per_class: np.ndarray, freedom: np.n
     return float(variances.sum() ** 2 / (variances**2 / freedom).sum())
 
 
-def _patients_per_class(cells: Sequence[Cell], patients: np.ndarray) -> np.ndarray:
+def _patients_per_class(cells: Sequence[Cell]) -> np.ndarray:
     """Patients with a negative and with a positive image of each: int `[cells, 2]`."""
-    return np.array(
-        [[len(pd.unique(patients[cell.rows[cell.positive == value]])) for value in (False, True)] for cell in cells]
-    )
+    return np.array([cell.patients[::-1] for cell in cells])

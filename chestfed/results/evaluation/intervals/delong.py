@@ -45,7 +45,7 @@ def auc_covariance(
 
     Scores are `[n, J]` of each run, labels `[n, J]` in {0, 1, NaN}; `contrasts` `[runs, c]` say what each run's AUC
     counts. Without patients `[n]` each image is one. With hospitals `[n]` a disease's AUC is the mean of those of the H
-    hospitals that have both classes; each has patients of its own, so the covariance is the sum of theirs over H^2.
+    hospitals that count (`divide`); each has patients of its own, so the covariance is the sum of theirs over H^2.
 
     With strata int `[n]` the AUC is the concordant share of the pairs within strata, C / W. An image's component is its
     share of the W pairs, relative to the mean share of its class, times its V10 or V01 within its stratum less the AUC:
@@ -54,13 +54,14 @@ def auc_covariance(
 
     None if no disease has both classes; the covariance is NaN if one that counts has a class of one patient.
     """
-    given = list_parts(runs, labels, hospitals, strata), contrasts
-    return combine_parts(*given, np.arange(len(labels)) if patients is None else patients)
+    patients = np.arange(len(labels)) if patients is None else patients
+    return combine_parts(list_parts(runs, labels, patients, hospitals, strata), contrasts, patients)
 
 
 def list_parts(
     runs: Sequence[np.ndarray] | np.ndarray,
     labels: np.ndarray,
+    patients: np.ndarray,
     hospitals: np.ndarray | None = None,
     strata: np.ndarray | None = None,
 ) -> list[tuple[Cell, Components]]:
@@ -69,7 +70,7 @@ def list_parts(
     They take most of its time, and are the same for a disease and for a mean with it.
     """
     parts = []
-    for cell in list_cells(labels, hospitals):
+    for cell in list_cells(labels, patients, hospitals):
         scored = np.stack([scores[cell.rows, cell.column] for scores in runs], axis=1)
         parts.append((cell, _list_components(scored, cell.positive, strata, cell.rows)))
     return parts

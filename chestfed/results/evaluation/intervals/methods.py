@@ -95,7 +95,7 @@ class Contrast:
 
     @cached_property
     def _parts(self) -> list[tuple[Cell, Components]]:
-        return list_parts(self.runs, self.labels, self.hospitals, self.strata)
+        return list_parts(self.runs, self.labels, self.patients, self.hospitals, self.strata)
 
     def select_parts(self, place: int) -> list[tuple[Cell, Components]]:
         """Structural components of the diseases that a number is over, where they have both classes."""
@@ -122,7 +122,7 @@ class Contrast:
         each = self._contrast(bootstrap.jackknifed_aucs(self.runs, self.labels, self.patients, self.hospitals))
         _, patient = np.unique(self.patients, return_inverse=True)
         strata: list[list[np.ndarray]] = [[] for _ in each.T]
-        for cell in list_cells(self.labels, self.hospitals):
+        for cell in list_cells(self.labels, self.patients, self.hospitals):
             positive = np.unique(patient[cell.rows[cell.positive]])
             others = np.setdiff1d(patient[cell.rows[~cell.positive]], positive)
             strata[cell.column] += [each[stratum, cell.column] for stratum in (positive, others) if len(stratum)]

@@ -14,7 +14,7 @@ from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.results.evaluation.estimates import mean_of
-from chestfed.results.tables.answer import Answer
+from chestfed.results.tables.answer import Answer, describe_few
 from chestfed.results.tables.clients.batch_norm import Statistics, describe_statistics
 from chestfed.results.tables.collect import name_folder
 from chestfed.results.tables.columns import COMMON, HELD_OUT, EstimateRow
@@ -133,17 +133,30 @@ def _summarize(results: Results) -> Table:
 
 
 def _list_undefined(results: Results) -> list[str]:
-    """The diseases without an AUC at the held-out sites, each with its reason."""
-    rows = results.list_estimates("held_out", takes_part=False)
-    return [f"{row['model']}, {format_title(row['disease'])}: {row['reason']}" for row in rows if row["auc"] is None]
+    """The diseases that do not count in the mean of a held-out site, or of one trained on, each with its reason."""
+    texts = []
+    for row in results.list_estimates("held_out"):
+        head = f"{row['model']}, " + (f"at {row['place']}, " if row["takes_part"] else "")
+        if row["auc"] is None and not row["takes_part"]:
+            texts.append(f"{head}{format_title(row['disease'])}: {row['reason']}")
+        elif row["auc"] is not None and row["in_mean"] is False and row["disease"] != "mean":
+            texts.append(head + describe_few(row))
+    return texts
 
 
 def _average_seen(rows: Sequence[EstimateRow]) -> list[float | None]:
-    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these."""
+    """The mean AUC over the sites that were trained on, of each disease, and at last the mean of these.
+
+    As `labeled.divide` has it: over sites where the disease counts; where it does at none, over all and in no mean.
+    """
     names = list(dict.fromkeys(row["disease"] for row in rows))[:-1]
     seen = [row for row in rows if row["takes_part"]]
-    diseases = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
-    return [*diseases, mean_of(diseases)] if seen else []
+    counted = [
+        mean_of(row["auc"] for row in seen if row["disease"] == name and row["in_mean"] is not False) for name in names
+    ]
+    every = [mean_of(row["auc"] for row in seen if row["disease"] == name) for name in names]
+    shown = [auc if mean is None else mean for mean, auc in zip(counted, every, strict=True)]
+    return [*shown, mean_of(counted)] if seen else []
 
 
 PRESENTATION = Presentation("held_out", _answer, _summarize, _render, _list_undefined, model="{} held out,")
