@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import Field
 
-from chestfed.core.config import Document, StrictModel, expand_path, load_config
+from chestfed.core.config import Document, StrictModel, expand_path, load_config, relative_path
 from chestfed.core.errors import ConfigError
 from tests.cases import assert_refused
 
@@ -234,6 +234,19 @@ def test_endless_yaml_is_refused(tmp_path: Path, text: str, message: str) -> Non
     with pytest.raises(ConfigError) as caught:
         load_config(tmp_path / "site.yaml", Whole)
     assert message in str(caught.value)
+
+
+def test_relative_path_leads_to_the_same_file_through_links(tmp_path: Path) -> None:
+    (tmp_path / "far/away/inner").mkdir(parents=True)
+    (tmp_path / "far/site.yaml").write_text("")
+    (tmp_path / "link").symlink_to(tmp_path / "far/away/inner")
+    (tmp_path / "named.yaml").symlink_to(tmp_path / "far/site.yaml")
+    for path in ("far/site.yaml", "link/../../site.yaml", "named.yaml"):
+        for folder in (tmp_path, tmp_path / "link"):
+            written = relative_path(tmp_path / path, folder)
+            assert not Path(written).is_absolute()
+            assert (folder / written).samefile(tmp_path / "far/site.yaml")
+            assert Path(written).name == Path(path).name
 
 
 @pytest.mark.skipif(os.name == "nt", reason="FIFOs are POSIX")

@@ -19,7 +19,7 @@ from chestfed.core.config.document import (
     load_config,
     names_file,
 )
-from chestfed.core.config.values import as_path, expand_path, listed
+from chestfed.core.config.values import as_path, expand_path, listed, relative_path
 
 __all__ = [
     "AddedLater",
@@ -35,4 +35,5 @@ __all__ = [
     "listed",
     "load_config",
     "names_file",
+    "relative_path",
 ]

@@ -34,6 +34,19 @@ def as_path(value: object, key: str) -> Path:
     raise ConfigError(f"{key}={value!r}: give a path", kind="not a path", key=key)
 
 
+def relative_path(path: Path, folder: Path) -> str:
+    """A path as a file in this folder names it; the whole path on another drive.
+
+    Folders on the way are followed through symbolic links, on both sides: `..` leads above what a link points to. A
+    link to the file itself stays, because names in the file are relative to the folder of the link.
+    """
+    path = path.parent.resolve() / path.name
+    try:
+        return Path(os.path.relpath(path, folder.resolve())).as_posix()
+    except ValueError:
+        return path.as_posix()
+
+
 def expand_path(text: str, base: Path) -> Path:
     """Expand `~` and `$VARIABLE` in a configured path; a relative path is relative to `base`.
 

@@ -8,7 +8,6 @@ are moved to valid and test, rare diseases spread evenly (`data/sites/partition.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ import pandas as pd
 import yaml
 
 from chestfed.core.checkpoint import write_text
+from chestfed.core.config import relative_path
 from chestfed.core.errors import ChestfedError
 from chestfed.data.checks.duplicates import find_first
 from chestfed.data.checks.problems import Inspection
@@ -63,12 +63,11 @@ def write_fixed(splits: dict[str, str], config_path: Path, folder: Path) -> tupl
     table, config = folder / f"{stem}.splits.csv", folder / f"{stem}_fixed.yaml"
     if config.exists() and not config.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ChestfedError(f"{config} exists and was not written by this command: choose another folder with --out")
-    base = os.path.relpath(config_path.resolve(), folder.resolve()).replace(os.sep, "/")
     write_text(table, splits_text(splits))
     about = f"{_MARK}: the site of {config_path.name} with every patient in one split.\n"
     about += f"# {table.name} names patients: keep it where the labels are.\n"
     splits_section = {"official": True, "valid_fraction": 0.0, "test_fraction": 0.0, "file": table.name}
-    keys = {"extends": base, "splits": splits_section}
+    keys = {"extends": relative_path(config_path, folder), "splits": splits_section}
     write_text(config, about + yaml.safe_dump(keys, sort_keys=False, allow_unicode=True))
     return table, config
 

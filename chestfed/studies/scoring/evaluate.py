@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.diseases import format_title
 from chestfed.core.errors import ConfigError
 from chestfed.core.provenance import Origin
@@ -33,7 +34,7 @@ from chestfed.results.evaluation.summary import Summary, group_columns, summariz
 from chestfed.results.tables.predictions import predictions_frame
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.batch_norm import Choice, ChosenStatistics, choose_statistics
-from chestfed.studies.scoring.held_out_patients import advise_split, describe_images
+from chestfed.studies.scoring.held_out_patients import Check, advise_split, describe_images
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
 from chestfed.studies.training.data.clients import image_names, order_by_names, take_statistics
@@ -143,15 +144,15 @@ def evaluate_model(
     skip_unreadable: bool = False,
     statistics: ChosenStatistics = STORED_STATISTICS,
     thresholds: Sequence[str] = (),
-    check: Callable[[Sequence[str], pd.Series, str], None] | None = None,
+    check: Check | None = None,
     progress: Callable[[int, int], None] | None = None,
     scored: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Score a split of a site and summarize it.
 
-    `check` is called with the keyed names and views of the images, and the key's fingerprint, before they are scored,
-    and may refuse them; `progress` and `scored` with done and total while they are decoded and scored. If `statistics`
-    are from other images than the stored ones, both mean AUCs are noted where they differ.
+    `check` says which images are scored, and may refuse them; `progress` and `scored` with done and total while they
+    are decoded and scored. If `statistics` are from other images than the stored ones, both mean AUCs are noted where
+    they differ.
 
     `thresholds`, such as `0.2` or `edema=0.1`, are those of `decisions`.
 
@@ -164,9 +165,10 @@ def evaluate_model(
     key = key_for(public=table.phantoms)
     every = select_rows(table, scorer.diseases, split, protocol)
     chosen, images = read_images(every, cache, scorer, split, skip_unreadable, progress)
-    frame = chosen.frame
+    out, untested = len(every.frame) - len(chosen.frame), ()
     if check is not None:
-        check(image_names(images.sources, key), frame["view"], key.fingerprint)
+        chosen, images, untested = _leave_out(chosen, images, check, key)
+    frame = chosen.frame
     scores, as_stored = _score(scorer, images, statistics, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
     unit = units(protocol, scores, chosen.labels(), studies)
@@ -186,10 +188,22 @@ def evaluate_model(
     origin = Origin.together([table.origin, scorer.origin or table.origin])
     scoring = {"protocol": protocol, "split": split, "model": scorer.digest}
     predictions.attrs.update(origin.keys() | scoring | {"key": key.fingerprint})
-    out = len(every.frame) - len(frame)
-    notes = (*means, *_notes(scorer, table, split, protocol, scores, out))
+    notes = (*untested, *means, *_notes(scorer, table, split, protocol, scores, out))
     about = (summary, predictions, len(frame), out, (*scorer.notes, *statistics.notes, *notes), statistics)
     return Evaluation(scorer, table.name, table.title, origin, split, *about, decisions, table.origin)
+
+
+def _leave_out(
+    chosen: SiteTable, images: CachedImages, check: Check, key: SiteKey
+) -> tuple[SiteTable, CachedImages, tuple[str, ...]]:
+    """The rows and images that `check` keeps, and a note of the others."""
+    frame = chosen.frame
+    named = {"image": image_names(images.sources, key), "patient": key.name_patients(chosen.name, frame["patient"])}
+    kept = np.flatnonzero(check(pd.DataFrame(named).assign(view=frame["view"].array), key.fingerprint))
+    if lost := len(frame) - len(kept):
+        text = f"{plural(lost, 'image')} of patients who are at another site too left out, as in the model's study."
+        return chosen.with_frame(frame.iloc[kept].reset_index(drop=True)), images.take(kept), (text,)
+    return chosen, images, ()
 
 
 def evaluate_split(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+import numpy as np
 import pandas as pd
 
 from chestfed.core.console import plural
@@ -15,17 +16,18 @@ from chestfed.results.evaluation.protocols import list_views
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.scoring.study_of_model import find_run, read_study
 
+#: Which images are scored, bool `[n]`, by `image` and `patient`, keyed names, and `view`; and the key's fingerprint.
+Check = Callable[[pd.DataFrame, str], np.ndarray]
 
-def describe_images(
-    model: str | None, table: SiteTable, split: str
-) -> tuple[SiteTable, str, Callable[[Sequence[str], pd.Series, str], None] | None]:
-    """The images to score of a split or of `held-out`, their split, and what makes sure of those held out.
+
+def describe_images(model: str | None, table: SiteTable, split: str) -> tuple[SiteTable, str, Check | None]:
+    """The images to score of a split or of `held-out`, their split, and what finds those held out that it tested.
 
     Raises `ConfigError` as `held_out_patients`.
     """
     if split != "held-out":
         return table, split, None
-    return held_out_patients(model, table), "test", partial(check_held_out, model)
+    return held_out_patients(model, table), "test", partial(find_tested, model, table.name)
 
 
 def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
@@ -52,40 +54,47 @@ def advise_split(table: SiteTable, split: str, views: Sequence[str] | None = Non
     return next((f". --split {name} has {plural(count, 'image')}" for name, count in counts.items() if count), "")
 
 
-def check_held_out(model: str | None, names: Sequence[str], views: pd.Series, key: str) -> None:
-    """Make sure that the images are among the test images of the study.
+def find_tested(model: str | None, site: str, frame: pd.DataFrame, key: str) -> np.ndarray:
+    """Which images of held-out patients the study tested, bool `[n]`: all but those of patients it left out.
 
     The cut depends on the site's labels, YAML and patients: if one of them is another today, patients would be tested
-    that the model was trained on.
+    that the model was trained on. So every patient that the study tested at this site must be here, and others only
+    if the study leaves out patients who are at another site too (`overlap.found: drop`), with all of their images.
 
     Parameters
     ----------
-    names, views
-        Of each image; the names are keyed.
+    frame
+        `image` and `patient`, keyed names, and `view`.
     key
         Fingerprint of the key.
 
-    Raises `ConfigError` if an image is not among them, or the study named its images with another key.
+    Raises `ConfigError` if they are other patients, or the study named its images with another key.
     """
     run = _run_folder(model)
     predictions = run.predictions()
-    known, theirs = set(predictions["image"]), predictions.attrs.get("key")
+    theirs = predictions.attrs.get("key")
     if theirs != key:
         raise ConfigError(
             f"{model}: its study named its images with another key ({theirs or 'none'}) than the current one "
             f"({key}), so they cannot be compared. Set $CHESTFED_KEY_FILE to the key file of that study",
             kind="another key",
         )
-    looked_at = list_views(read_study(run).evaluation.protocol)
-    rows = [name for name, view in zip(names, views, strict=True) if looked_at is None or view in looked_at]
-    others = sum(row not in known for row in rows)
-    if others:
+    study = read_study(run)
+    of_several = "hospital" in predictions and (predictions["hospital"] == site).any()
+    tested = predictions[predictions["hospital"] == site] if of_several else predictions
+    looked_at, known = list_views(study.evaluation.protocol), frame["image"].isin(tested["image"]).to_numpy()
+    compared = np.ones(len(frame), bool) if looked_at is None else frame["view"].isin(looked_at).to_numpy()
+    others = compared & ~known
+    dropped = frame["patient"].isin(frame["patient"][others]).to_numpy()
+    complete = tested["patient"].isin(frame["patient"]).all() or not (of_several or study.tests_one)  # else not known
+    if others.any() and (not complete or study.overlap != "drop" or (known & dropped).any()):
         raise ConfigError(
-            f"{model}: {others} of {len(rows)} images are not among the test images of its study, so its patients "
-            f"are split differently here. Use the same site YAML, label file and images as that study",
+            f"{model}: {others.sum()} of {compared.sum()} images are not among the test images of its study, so its "
+            "patients are split differently here. Use the same site YAML, label file and images as that study",
             kind="unknown images",
-            unknown=others,
+            unknown=int(others.sum()),
         )
+    return ~dropped
 
 
 def _run_folder(model: str | None) -> RunFolder:

@@ -22,12 +22,17 @@ class StudyRecord:
     split: int
     evaluation: Evaluation
     held_out: str | None  #: the site that nothing was trained on
+    overlap: str  #: what was done about patients of two sites
+
+    @property
+    def tests_one(self) -> bool:
+        """Whether patients of at most one site were held out."""
+        return sum(entry.test_fraction is not None for entry in self.sites.values()) <= 1
 
     @property
     def target(self) -> str | None:
         """The site whose batch-norm statistics are stored in the models; None if they are averaged ones."""
-        several = sum(entry.test_fraction is not None for entry in self.sites.values()) > 1
-        averaged = several or self.held_out is not None or self.evaluation.batch_norm == "averaged"
+        averaged = not self.tests_one or self.held_out is not None or self.evaluation.batch_norm == "averaged"
         return None if averaged else next(iter(self.sites), None)
 
 
@@ -54,6 +59,7 @@ def read_study(run: RunFolder) -> StudyRecord:
         held_out = (about.get("held_out") or {}).get("sites") or [None]
         seed = int(run.about.get("cut_seed", about["seed"]))
         evaluation = Evaluation.model_validate(about["evaluation"])
-        return StudyRecord(run, sites, seed, int(about.get("split", 0)), evaluation, held_out[0])
+        overlap = (about.get("overlap") or {}).get("found", "refuse")
+        return StudyRecord(run, sites, seed, int(about.get("split", 0)), evaluation, held_out[0], overlap)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import yaml
 from rich.console import RenderableType
 
 from chestfed.core.checkpoint import write_json, write_text
-from chestfed.core.config import Document
+from chestfed.core.config import Document, relative_path
 from chestfed.core.console import text_table
 from chestfed.results.tables.columns import CENTRALIZED, OWN_DATA
 from chestfed.studies.experiment.loading import pipeline_document
@@ -97,7 +96,7 @@ def write_tuned(
     merged, file = document.data, document.path
     sites, _, _ = merged.pop("sites", None), merged.pop("methods"), merged.pop("selected", None)
     same = isinstance(source, Path) and all(text.startswith("selected=") for text in overrides)
-    data: dict[str, Any] = {"extends": _relative(file, folder)} if same else dict(merged)
+    data: dict[str, Any] = {"extends": relative_path(file, folder)} if same else dict(merged)
     data |= {
         "title": f"{pipeline.title.removesuffix(QUICK_TITLE)}, tuned",
         "k": pipeline.k if every_k else pipeline.k[-1:],
@@ -105,7 +104,7 @@ def write_tuned(
         "seeds": seeds,
     }
     if sites:
-        data["sites"] = [{**entry, "config": _relative(file.parent / entry["config"], folder)} for entry in sites]
+        data["sites"] = [{**entry, "config": relative_path(file.parent / entry["config"], folder)} for entry in sites]
     common = merged.get("federated", {})
     entries = {
         method.name: {key: value for key, value in _list_keys(method).items() if common.get(key, ...) != value}
@@ -207,11 +206,3 @@ def render(searches: Mapping[str, Sequence[Trial]]) -> RenderableType:
     words, numbers = ("method", "setting", "value", "range at the end"), ("validation AUC, mean", "seeds, SD")
     title = f"{origin.short_mark}Chosen on validation images"
     return text_table(title, words, (*numbers, "trials", "diverged"), rows)
-
-
-def _relative(path: Path, folder: Path) -> str:
-    """A path as it is written in a file of this folder."""
-    try:
-        return Path(os.path.relpath(path.absolute(), folder.absolute())).as_posix()
-    except ValueError:  # on another drive
-        return path.absolute().as_posix()

@@ -13,7 +13,7 @@ import pytest
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.data.sites import SiteTable, load_site_config, open_site
-from chestfed.studies.scoring.held_out_patients import check_held_out, held_out_patients
+from chestfed.studies.scoring.held_out_patients import find_tested, held_out_patients
 from tests.cases import assert_refused
 from tests.command_line import call
 from tests.results.tables.finished_runs import seal_run
@@ -89,14 +89,15 @@ def test_site_yaml_may_have_another_name(run: Path, site: SiteTable, tmp_path: P
 
 def test_images_outside_the_test_are_refused(run: Path) -> None:
     predictions = pd.read_parquet(run / "k2" / "predictions.parquet")
-    known, key = list(predictions["image"]), predictions.attrs["key"]
-    views = pd.Series(["pa"] * len(known))
-    check_held_out(str(run), known, views, key)
+    key = predictions.attrs["key"]
+    frame = predictions[["image", "patient"]].assign(view="pa")
+    unknown = frame.assign(image=["0" * 32, *frame["image"][1:]])
+    assert find_tested(str(run), "x", frame, key).all()
     with assert_refused(ConfigError, "unknown images", unknown=1):
-        check_held_out(str(run), ["0" * 32, *known[1:]], views, key)
-    check_held_out(str(run), ["0" * 32, *known[1:]], pd.Series(["lateral", *views[1:]]), key)
+        find_tested(str(run), "x", unknown, key)
+    assert find_tested(str(run), "x", unknown.assign(view=["lateral", *frame["view"][1:]]), key).all()
     with assert_refused(ConfigError, "another key"):
-        check_held_out(str(run), known, views, "0" * 16)
+        find_tested(str(run), "x", frame, "0" * 16)
 
 
 def test_model_of_no_study_or_site_refused(run: Path, home: Path, tmp_path: Path) -> None:
@@ -105,3 +106,34 @@ def test_model_of_no_study_or_site_refused(run: Path, home: Path, tmp_path: Path
         held_out_patients(str(run), vindr)
     with assert_refused(ConfigError, "not a study"):
         held_out_patients(str(tmp_path / "model.onnx"), vindr)
+
+
+def test_patients_that_the_study_left_out_are_not_scored(home: Path) -> None:
+    """Who is tested at the first of two sites is left out of the second, and of its evaluation."""
+    folder = home / "both"
+    folder.mkdir()
+    for name, views in (("one", "[pa]"), ("other", "[pa, ap]")):
+        (folder / f"{name}.yaml").write_text(f"extends: {SITE}\nsite: {name}\nviews: {views}\n")
+    sites = "".join(f"  - {{config: {name}.yaml, test_fraction: 0.4}}\n" for name in ("one", "other"))
+    overlap = "overlap: {found: drop, same_patient_ids: [[one, other]]}\n"
+    start, rest = PIPELINE.index("  - config"), PIPELINE.index("preprocess")
+    settings = PIPELINE[rest:].replace("seed: 3", "seed: 5")
+    (folder / "both.yaml").write_text(PIPELINE[:start] + sites + overlap + settings)
+    called = call("study", "both.yaml", "--data", "../data", "--no-tracking", folder=folder)
+    assert called.code == 0, called.err
+    (run,) = (folder / "runs").glob("synthetic-both-*")
+    expected = pd.read_parquet(run / "k2" / "predictions.parquet").query("hospital == 'other'")
+    held = held_out_patients(str(run), open_site(load_site_config(folder / "other.yaml"), home / "data"))
+    options = ["--site", "other.yaml", "--data", "../data", "--split", "held-out", "--out", "found"]
+    called = call("evaluate", run, *options, folder=folder)
+    assert called.code == 0, called.err
+    scored = pd.read_parquet(folder / "found" / "predictions.parquet")
+    assert sorted(scored["image"]) == sorted(expected["image"])
+    assert 0 < len(scored) < len(held.frame)
+    assert "of patients who are at another site too left out" in " ".join((called.out + called.err).split())
+    others = pd.DataFrame({"image": ["0" * 32], "patient": ["another"]})
+    frame = pd.concat([scored[["image", "patient"]], others], ignore_index=True).assign(view="pa")
+    assert find_tested(str(run), "other", frame, scored.attrs["key"]).tolist() == [True] * len(scored) + [False]
+    first = frame["patient"] == frame["patient"][0]
+    with assert_refused(ConfigError, "unknown images", unknown=1):  # a patient that the study tested is not here
+        find_tested(str(run), "other", frame[~first], scored.attrs["key"])

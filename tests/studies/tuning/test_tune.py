@@ -355,6 +355,21 @@ def test_tuned_settings_extend_the_pipeline(tmp_path: Path) -> None:
     ]
 
 
+def test_tuned_settings_find_sites_through_a_link(tmp_path: Path) -> None:
+    """`..` in a bundled file leads above the folder that a link points to, not above the link."""
+    (tmp_path / "pipelines").symlink_to(bundled("pipelines"))
+    own, folder = tmp_path / "own.yaml", tmp_path / "runs"
+    own.write_text("extends: pipelines/nih_parts.yaml\n")
+    folder.mkdir()
+    pipeline, about = load_pipeline(own), (Origin.REAL,)
+    trial = Trial(folder, "own", "fedavg", 1, {"local_lr": 0.3}, {}, {1: 0.7}, 0.7, "", 1.0, *about)
+    given = [Subject("fedavg", "fedavg", 4)], {"fedavg": [trial]}, 2
+    for overrides in ([], ["federated.window=4"]):
+        tuned = load_pipeline(write_tuned(folder, own, overrides, pipeline, *given))
+        (site,) = tuned.sites
+        assert (folder / site.config).samefile(bundled("site_configs") / "films" / "nih_five.yaml")
+
+
 def test_what_cannot_be_tuned_is_refused(home: Path) -> None:
     held_out = call("tune", bundled("pipelines") / "leave_one_site_out.yaml", folder=home)
     assert held_out.code == 1
