@@ -165,9 +165,8 @@ def evaluate_model(
     key = key_for(public=table.phantoms)
     every = select_rows(table, scorer.diseases, split, protocol)
     chosen, images = read_images(every, cache, scorer, split, skip_unreadable, progress)
-    out, untested = len(every.frame) - len(chosen.frame), ()
-    if check is not None:
-        chosen, images, untested = _leave_out(chosen, images, check, key)
+    out = len(every.frame) - len(chosen.frame)
+    chosen, images, untested = _leave_out(chosen, images, check, key)
     frame = chosen.frame
     scores, as_stored = _score(scorer, images, statistics, batch_size, machine, scored)
     studies = frame.groupby(["patient", "study"], observed=True, dropna=False).ngroup().to_numpy()
@@ -194,9 +193,11 @@ def evaluate_model(
 
 
 def _leave_out(
-    chosen: SiteTable, images: CachedImages, check: Check, key: SiteKey
+    chosen: SiteTable, images: CachedImages, check: Check | None, key: SiteKey
 ) -> tuple[SiteTable, CachedImages, tuple[str, ...]]:
     """The rows and images that `check` keeps, and a note of the others."""
+    if check is None:
+        return chosen, images, ()
     frame = chosen.frame
     named = {"image": image_names(images.sources, key), "patient": key.name_patients(chosen.name, frame["patient"])}
     kept = np.flatnonzero(check(pd.DataFrame(named).assign(view=frame["view"].array), key.fingerprint))
