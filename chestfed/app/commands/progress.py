@@ -160,5 +160,6 @@ class Bars(StepBars, StepReporter):
     def k_done(self, row: Row, results: Results, *, reused: bool) -> None:
         if reused and self._tells_reused and not self._silent:  # the table at the end has all
             mean = "undefined" if row.mean.value is None else f"{row.mean.value:.3f}"
-            text = f"K={row.k} (+ {row.clients[-1]}): mean AUC {mean} (from the earlier run)"
+            (whole,) = results.list_estimates("study", k=row.k, disease="mean")
+            text = f"K={row.k} (+ {whole['added']}): mean AUC {mean} (from the earlier run)"
             self._console.print(text, highlight=False)

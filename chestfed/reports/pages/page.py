@@ -39,6 +39,7 @@ from chestfed.results.evaluation.decisions import Decisions, decide, read_thresh
 from chestfed.results.evaluation.intervals.methods import METHODS, Intervals, MethodName
 from chestfed.results.evaluation.metrics import SHARE, OperatingPoint
 from chestfed.results.tables.answer import answer_study, state_gains
+from chestfed.results.tables.clients.attendance import find_attendance, is_complete
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
 from chestfed.results.tables.collect import load_results, read_comparison
@@ -232,7 +233,8 @@ def _explain(results: Results) -> list[str]:
     alone, *others = means
     who = "hospitals" if about["adds_hospitals"] else "clients"
     added = "".join(f"; K={row['k']} adds {row['added']}" for row in others)
-    start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}"
+    complete = is_complete(find_attendance(results).get(alone["k"]))
+    start = f"{alone['added']} alone" if alone["k"] == 1 else f"the first {alone['k']}" if complete else alone["added"]
     names = [format_title(name) for name in results.view("study")["disease"].unique() if name != "mean"]
     legend = "Thick line: mean over the diseases, with 95% intervals; thin lines: each disease."
     if results.repeats:

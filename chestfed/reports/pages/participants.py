@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ import yaml
 from chestfed.core.diseases import format_title
 from chestfed.core.provenance import Origin
 from chestfed.reports.pages.html import read_template
+from chestfed.results.tables.clients.attendance import list_incomplete, read_attendance
 from chestfed.results.tables.clients.influence import describe_loss, influence_grid, read_influence, unusual_clients
 from chestfed.results.tables.files import HospitalFacts
 from chestfed.results.tables.grid import Cell, Grid, Line, Rows, make_grid
@@ -66,9 +66,7 @@ def limits(run: RunFolder) -> list[str]:
         sentences.append(
             "Differences between K are tested at the first hospital only; other hospitals may gain or lose."
         )
-    sentences += [text for row in rows if (text := _absences(run, row.k))]
-    for change in (run.federation or {}).get("changes", []):
-        sentences.append(f"{change['hospital']} {change['event']} at K={change['k']}, after round {change['round']}.")
+    sentences += [f"{text}." for text in list_incomplete(read_attendance([run], row.k) for row in rows)]
     shares, adds_hospitals = read_influence(run), run.settings.adds_hospitals
     sentences += [f"{text}." for text in unusual_clients(shares, run.diseases, adds_hospitals=adds_hospitals)]
     sentences += [
@@ -96,14 +94,6 @@ def privacy_spent(run: RunFolder) -> str:
         f"{known if privacy['noise'] == 'seed' else ''}. "
         "It covers the weights of stage 2; stage 1, counts, losses and AUCs are without noise"
     )
-
-
-def _absences(run: RunFolder, k: int) -> str:
-    """Without whom rounds went on (`federated.absent`); empty if all took part in all."""
-    without = [entry.get("absent", []) for entry in run.rounds(k)]
-    times = Counter(name for names in without for name in names)
-    absences = ", ".join(f"{name} in {count}" for name, count in times.items())
-    return absences and f"K={k}: rounds without some hospitals, of {len(without)}: without {absences}."
 
 
 def checklists() -> list[Grid]:

@@ -24,6 +24,7 @@ from chestfed.reports.tracking.content import flatten, label_study, list_aucs, l
 from chestfed.reports.tracking.declaration import RecordSpec
 from chestfed.reports.tracking.store import Store, local_store
 from chestfed.results.tables.answer import answer_study, list_metrics
+from chestfed.results.tables.clients.attendance import find_attendance, is_complete
 from chestfed.results.tables.frames import TABLES, Results, Row, read_row
 from chestfed.results.tables.grid import markdown
 from chestfed.results.tables.run_folder import MODEL_FILE, RESULT, ROUNDS, SITES, TIME, RunFolder
@@ -122,7 +123,7 @@ class MlflowRecord(Reporter):
             lines = (folder / ROUNDS).read_text(encoding="utf-8").splitlines()
             self.round_done(row.k, [json.loads(line) for line in lines], len(lines))
         self._flush()
-        store, run = self._store, self._child
+        study, store, run = self._study, self._store, self._child
         alone = replace(results, estimates=results.estimates[results.estimates["k"] == row.k])
         aucs = alone.view("study")[_COLUMNS].round(_DIGITS)
         store.log_table(run, aucs, "auc_per_disease.json")
@@ -135,7 +136,11 @@ class MlflowRecord(Reporter):
         store.log_metrics(run, [(row.k, {**list_aucs(row), **cost})])
         for file in (MODEL_FILE, RESULT, ROUNDS):
             store.log_file(run, folder / file)
-        store.set_tags(run, {"mlflow.note.content": _describe(alone)})
+        tags, whole = {"clients": ", ".join(row.clients)}, alone.list_estimates("study", disease="mean")[0]
+        if not is_complete(find_attendance(results).get(row.k)):
+            name = f"{_name_prefix(study.origin)}K={row.k}: + {whole['added']}"
+            tags |= {"added": whole["added"], "mlflow.runName": name}
+        store.set_tags(run, {"mlflow.note.content": _describe(alone), **tags})
         store.end_run(run)
         self._child = ""
 

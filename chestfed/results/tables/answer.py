@@ -13,6 +13,7 @@ from chestfed.core.diseases import format_title
 from chestfed.results.evaluation.joining.planning import SEED_DEVIATION
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 from chestfed.results.evaluation.training_seeds import POWER
+from chestfed.results.tables.clients.attendance import count_added, describe_gaps, find_attendance
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, read_few_at, read_seeds
 from chestfed.results.tables.grid import count_images, number, p_value, pair, signed
@@ -122,8 +123,9 @@ def _ask(results: Results) -> str:
 
 def _state_gain(results: Results, first: EstimateRow, last: EstimateRow, mean: DifferenceRow | None) -> str:
     what = "hospital" if results.about.get("adds_hospitals", True) else "client"
-    others = last["k"] - first["k"]
+    others, ends = count_added(results, first["k"], last["k"]), find_attendance(results)
     trained = f"trained with {_count(others)} {'other' if first['k'] == 1 else 'further'} {what}{'s' * (others > 1)}"
+    trained += f" ({gaps})" if last["k"] in ends and (gaps := describe_gaps(ends[last["k"]])) else ""
     before, after = first["auc"], last["auc"]
     if before is None or after is None:
         size = results.about.get("samples_size", "default")

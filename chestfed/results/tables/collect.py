@@ -23,6 +23,7 @@ from chestfed.results.evaluation.intervals.bootstrap import enough_resamples
 from chestfed.results.evaluation.intervals.methods import Intervals, MethodName
 from chestfed.results.evaluation.joining.calibrated import compare_calibration
 from chestfed.results.evaluation.joining.recognized import count_recognized
+from chestfed.results.tables.clients.attendance import Attendance, describe_added, read_attendance, takes_part
 from chestfed.results.tables.clients.batch_norm import read_statistics
 from chestfed.results.tables.clients.gate import count_choices, count_reasons, read_prices
 from chestfed.results.tables.columns import COMMON, COMPARED, GATE, OWN_DATA
@@ -65,8 +66,6 @@ from chestfed.results.tables.titles import ALTERNATIVE_TITLES, Telling, find_tel
 
 #: AUCs that a run's last round records beside its own: that of either rule of output, see `federated.stage_output`.
 OUTPUTS: Final = ("auc_of_last", "auc_of_average")
-#: At most so many added clients are named.
-_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,11 @@ class _Model:
         """Columns that identify it."""
         settings = self.runs[0].settings
         return {"method": settings.method, "window": settings.window, "k": self.k, "kind": self.kind}
+
+    @cached_property
+    def attendance(self) -> Attendance:
+        """Who trained it."""
+        return read_attendance(self.runs, self.k)
 
     @property
     def name(self) -> str:
@@ -284,9 +288,8 @@ def _list_study(model: _Model, how: Intervals, largest: int, view: str = "study"
     run, rows = model.runs[0], [_read(run, model.k, "", how) for run in model.runs]
     seed = {"seed": run.settings.seed, "split": run.settings.split} if len(rows) == 1 else {}
     paper = find_paper(run, rows[0], model.name, is_largest=model.k == largest)
-    smaller = max((k for k in run.settings.ks if k < model.k), default=0)
-    added = rows[0].clients[min(smaller, len(rows[0].clients) - 1) :]
-    names = ", ".join(added) if len(added) <= _NAMED else f"{len(added)} clients"
+    smaller = max((k for k in run.ks if k < model.k), default=0)
+    names = describe_added(read_attendance(model.runs, smaller) if smaller else None, model.attendance)
     scored = {name: run.about["scored"].get(name) for name in ("images", "patients", "scored_with")}
     over = _OverRuns(model)
     for row in list_estimates(rows, over.count, over.bound, **_describe(run, model, view), added=names, **seed):
@@ -298,7 +301,8 @@ def _list_at_hospital(
 ) -> Iterator[dict[str, Any]]:
     rows = [_read(run, *_find_place(hospital, model, run), how) for run in model.runs]
     about = {"hospital": hospital["name"], "images": hospital["images"], "patients": hospital["patients"]}
-    about["takes_part"] = model.k >= hospital["joins"]
+    every = [read_attendance(model.runs, k) for k in model.runs[0].settings.ks]
+    about["takes_part"] = takes_part(hospital, model.attendance, every)
     # Of folders of earlier releases: which split of each hospital was scored is not known.
     about["protocol"] = hospital.get("protocol", model.runs[0].settings.protocol)
     about["scored_with"] = hospital.get("scored_with") if model.kind == COMMON else ""
@@ -409,6 +413,7 @@ def _describe_runs(runs: Sequence[RunFolder], models: Sequence[_Model], untested
         "samples_size": (first.configuration.get("samples") or {}).get("size", "default"),
         "quick": bool(first.configuration.get("quick")),
         "adds_hospitals": first.settings.adds_hospitals,
+        "attendance": [] if compares else [model.attendance for model in models],
         "held_out": bool(first.configuration.get("held_out")),
         "batch_norm": read_statistics(first.folder(models[-1].k) / MODEL_FILE, first.configuration),
         "seeds": sorted({run.settings.seed for run in runs}),

@@ -53,6 +53,7 @@ from chestfed.results.tables.titles import name_place
 if TYPE_CHECKING:
     from chestfed.results.evaluation.joining.calibrated import CalibrationChange
     from chestfed.results.evaluation.joining.recognized import RecognizedFindings
+    from chestfed.results.tables.clients.attendance import Attendance
     from chestfed.results.tables.clients.batch_norm import Statistics
     from chestfed.results.tables.clients.gate import GatePriceFacts
     from chestfed.results.tables.settings import MethodFacts, PublishedFigures
@@ -303,6 +304,7 @@ class About(TypedDict, total=False):
     quick: bool
     samples_size: str  #: of synthetic hospitals that the pipeline draws
     adds_hospitals: bool
+    attendance: list[Attendance]  #: of each K; empty where methods are compared
     held_out: bool
     batch_norm: Statistics | None
     seeds: list[int]

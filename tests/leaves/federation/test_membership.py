@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from chestfed.core.errors import ConfigError, TrainingError
@@ -13,6 +14,8 @@ from chestfed.leaves.federation.server.membership import Membership
 from chestfed.leaves.federation.server.study import require_members, run_over_hospitals
 from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.estimates import Estimate
+from chestfed.results.tables.answer import answer_study
+from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import read_row
 from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.experiment.device import prepare_machine
@@ -70,7 +73,7 @@ def test_absent_hospital_is_not_in_the_study(home: Path) -> None:
     others = [name for name in NAMES if name != "padchest"]
     assert aucs_at(folder, 4) == aucs_in_process(home, others, 3)
     assert read_row(folder / "k4").clients == ("chexpert", "chestxray8", "mimic_cxr")
-    assert "padchest left" in make_report(RunFolder.open(folder)).html
+    assert "3 of 4 took part: chexpert, chestxray8, mimic_cxr" in make_report(RunFolder.open(folder)).html
 
 
 @pytest.mark.slow
@@ -84,6 +87,11 @@ def test_hospital_leaves_in_the_middle_of_k(home: Path) -> None:
     assert absences(home / "middle_out") == {number: ["padchest"] for number in range(3, rounds + 1)}
     (change,) = json.loads((folder / "federation.json").read_text())["changes"]
     assert (change["hospital"], change["event"], change["k"], change["round"]) == ("padchest", "left", 3, 2)
+    run = RunFolder.open(folder)
+    gap = f"padchest in 2 of {rounds} rounds"
+    assert f"two other hospitals ({gap})" in answer_study(load_results(run)).sentence
+    assert gap in pd.read_csv(folder / "table.csv")["added"].iloc[-1]
+    assert f"K=3 adds chestxray8; {gap}." in make_report(run).html
     hospitals = json.loads((folder / "hospitals.json").read_text())
     assert "padchest" not in [entry["name"] for entry in hospitals["hospitals"]]
 

@@ -143,7 +143,12 @@ def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_total_is_lines_times_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the methods of a seed and split share runs once for each of these."""
     totals: list[float] = []
-    monkeypatch.setattr(plan_output, "estimated", lambda total, _: f"{totals.append(total)}")
+
+    def note_total(total: float, _: Timings) -> str:
+        totals.append(total)
+        return ""
+
+    monkeypatch.setattr(plan_output, "estimated", note_total)
     monkeypatch.setattr(plan_output, "duration", str)
     monkeypatch.setattr("chestfed.studies.running.time_steps", lambda *_: Timings(1, 0, 0.3, 0.2, 0.01, None))
     path = bundled("pipelines") / "source_addition_samples.yaml"

@@ -12,6 +12,7 @@ from rich.text import Text
 from chestfed.core.console import text_table
 from chestfed.core.diseases import format_title
 from chestfed.results.tables.answer import Answer, find_gain_view, list_few_at, summarize_seeds
+from chestfed.results.tables.clients.attendance import find_attendance, list_incomplete
 from chestfed.results.tables.clients.gate import state_reasons
 from chestfed.results.tables.columns import COMMON, OWN_DATA, DifferenceRow, EstimateRow
 from chestfed.results.tables.frames import Results, get_interval, group_rows, list_difference_rows
@@ -169,15 +170,16 @@ def _explain_intervals(results: Results) -> str:
 
 
 def _explain_brackets(results: Results) -> str:
-    hospitals = results.view("hospitals")
+    hospitals, gaps = results.view("hospitals"), list_incomplete(find_attendance(results).values())
     if hospitals.empty:
-        return ""
+        return "".join(f"{text}. " for text in gaps).strip()
     shown = hospitals[hospitals["k"] > 1] if _shows_gains(results) else hospitals
     before = "" if shown["takes_part"].all() else "; in parentheses: before this one took part"
     own = "; own data: this hospital alone" if _shows_gains(results) else ""
     if own and set(hospitals["place"]) - set(results.view("alternatives")["place"]):
         own += " (-: not trained)"
-    return f"K hospitals train together{before}{own}." if before or own else ""
+    parts = "".join([*(f"; {text}" for text in gaps), before, own])
+    return f"K hospitals train together{parts}." if parts else ""
 
 
 def _list_missing(results: Results) -> str:
