@@ -167,6 +167,13 @@ def test_overrides_reach_sections_and_lists(tmp_path: Path) -> None:
     assert config.title == "long name"
 
 
+@pytest.mark.parametrize("text", ["{image}_PA.png", "{image}", "[", "a: b: c", "- x"])
+def test_override_of_text_is_no_yaml(tmp_path: Path, text: str) -> None:
+    path = write(tmp_path, "title: x\n")
+    assert load_config(path, Whole, [f"title={text}"]).title == text
+    assert load_config(path, Whole, [f'title="{text}"']).title == text
+
+
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
@@ -177,7 +184,8 @@ def test_overrides_reach_sections_and_lists(tmp_path: Path) -> None:
         ("title=!!bool x", "--set title: not valid YAML"),
         ("title.a=2", "is a value, not a mapping"),
         ("title", "expected KEY=VALUE"),
-        ("title=[", "not valid YAML"),
+        ("federated.window={a", "--set federated.window={a: not valid YAML"),
+        ("sites=[a", """quote text: --set 'sites="[a"'"""),
         ("title=" + "9" * 6000, "--set title: not valid YAML"),
         ("title=!!timestamp x", "--set title: not valid YAML"),
         ("sites=[{config: a, config: b}]", "--set sites: duplicate key 'config'"),

@@ -90,7 +90,7 @@ def locate_pipeline(pipeline: PipelineSource, declared: Declarations) -> Path | 
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)  # the digest that names the run folders
     title = re.sub(r"[^a-z0-9]+", "_", str(data.get("title", "pipeline")).lower()).strip("_")[:40]
     path = Path(f"{title}_{hashlib.blake2b(text.encode(), digest_size=4).hexdigest()}.yaml").absolute()
-    return Document(path, PipelineFile.short_forms, given=plain)
+    return Document(path, PipelineFile, given=plain)
 
 
 def _list_keys(pipeline: StrictModel) -> dict[str, Any]:

@@ -18,7 +18,9 @@ from chestfed.core.config.document import (
     keep_last,
     load_config,
     names_file,
+    parse_assigned,
 )
+from chestfed.core.config.mistakes import is_text_key
 from chestfed.core.config.values import as_path, expand_path, listed, relative_path
 
 __all__ = [
@@ -31,9 +33,11 @@ __all__ = [
     "check_document",
     "drop_added",
     "expand_path",
+    "is_text_key",
     "keep_last",
     "listed",
     "load_config",
     "names_file",
+    "parse_assigned",
     "relative_path",
 ]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Final, Self, TypeVar
 
 import yaml
@@ -15,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from chestfed.core.bundled import advise_name, list_pipelines
-from chestfed.core.config.mistakes import Location, describe_found, refuse
+from chestfed.core.config.mistakes import Location, describe_found, is_text_key, refuse
 from chestfed.core.errors import ConfigError
 
 #: More bytes and values than any configuration has: the parser takes seconds for as many brackets, and aliases of
@@ -23,6 +24,8 @@ from chestfed.core.errors import ConfigError
 _MOST_BYTES, _MOST_VALUES = 250_000, 200_000
 #: The place of keys that are given in Python, in place of file and line.
 ARGUMENT: Final = "argument pipeline"
+#: Kind of the error of a text that cannot be parsed.
+_NO_YAML: Final = "not valid YAML"
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def load_config(path: str | Path, model: type[Model], overrides: Sequence[str] =
         One message with all mistakes, each with file, line, key and, for an unknown key, a suggestion. Its kind
         (unknown key, missing key, invalid value), `key`, `place` and `suggestion` are those of the first.
     """
-    document = Document(Path(path), model.short_forms)
+    document = Document(Path(path), model)
     document.override_all(overrides)
     return check_document(document, model)
 
@@ -137,18 +140,18 @@ class Document:
     """Parsed YAML: plain data, and for each key's location the file and line where it stands.
 
     `given` is plain data in place of a file; then `path` only gives folder and name, and mistakes are at `ARGUMENT`.
-    `short_forms` are those of the file's model, `extending` the files that extend this one; `files` are this one and
-    those that it extends; `blank` are the keys behind which nothing is written, not even `null`.
+    `model` is that of the file, `extending` the files that extend this one; `files` are this one and those that it
+    extends; `blank` are the keys behind which nothing is written, not even `null`.
     """
 
     def __init__(
         self,
         path: Path,
-        short_forms: Mapping[str, str] = MappingProxyType({}),
+        model: type[StrictModel] = StrictModel,
         extending: tuple[Path, ...] = (),
         given: Mapping[str, Any] | None = None,
     ) -> None:
-        self.path, self._short_forms = path, short_forms
+        self.path, self._model = path, model
         self._extending = (*extending, path.resolve())
         if given is None:
             parsed = ParsedYaml(_read_text(path), str(path))
@@ -181,7 +184,7 @@ class Document:
             place, (advice, close) = self.place(("extends",)), advise_name(Path(name).stem, "pipeline")
             text = f"{place}: no such file, and no pipeline of this name: {name}. {advice}"
             raise ConfigError(text, kind="no such file", place=place, suggestion=close)
-        base = Document(base_path, self._short_forms, self._extending)
+        base = Document(base_path, self._model, self._extending)
         self.blank |= {location for location in base.blank if location not in self.places}
         self.data = self._merge(base.data, self.data)
         self.places = {**base.places, **self.places}
@@ -235,7 +238,7 @@ class Document:
             self.override(assignment)
 
     def override(self, assignment: str, source: str = "") -> None:
-        """Apply one `a.b.0.c=value`; the value is read as YAML. Messages name `source` as its key."""
+        """Apply one `a.b.0.c=value`, see `parse_assigned`. Messages name `source` as its key."""
         dotted, equals, text = assignment.partition("=")
         refuse_half_characters(dotted, "--set")
         typed, shown = f"--set {assignment}", f"--set {source or dotted}"
@@ -262,9 +265,9 @@ class Document:
                     target[key] = self._long_form(key, before, {})
                 target = values[key]
             else:
-                value = ParsedYaml(text, shown).data
+                value = parse_assigned(text, typed, shown, is_text=is_text_key(self._model, tuple(location), self.data))
                 before = target.get(key) if isinstance(target, dict) else None
-                inner = self._short_forms.get(part)
+                inner = self._model.short_forms.get(part)
                 if inner == "name" and isinstance(before, dict) and isinstance(value, str):
                     # Naming the part that is there keeps its options.
                     value = {**before, "name": value} if before.get("name", value) == value else value
@@ -291,13 +294,37 @@ class Document:
 
     def _long_form(self, key: object, value: object, beside: object) -> object:
         """The long form of a word, such as `{name: small}`, to merge a mapping into it."""
-        inner = self._short_forms.get(str(key))
+        inner = self._model.short_forms.get(str(key))
         return {inner: value} if inner and isinstance(value, str) and isinstance(beside, dict) else value
 
 
 def keep_last(assignments: Sequence[str]) -> list[str]:
     """The assignments, of one key the last, as options of a command line count; no other order has a meaning."""
     return list({assignment.partition("=")[0]: assignment for assignment in assignments}.values())
+
+
+def parse_assigned(text: str, typed: str, shown: str, *, is_text: bool) -> object:
+    """The value of `KEY=VALUE`, read as YAML; where the key `is_text`, other than one value in YAML is that text.
+
+    Messages name the option as it was `typed`, or `shown` without its value.
+
+    Raises
+    ------
+    ConfigError
+        If the value of another key is not valid YAML.
+    """
+    try:
+        value = ParsedYaml(text, shown).data
+    except ConfigError as error:
+        if error.kind != _NO_YAML:
+            raise
+        if not is_text:
+            quoted = shlex.quote(f"{shown.removeprefix('--set ')}={json.dumps(text, ensure_ascii=False)}")
+            advice = f"quote text: --set {quoted}" if shown.startswith("--set ") else "quote text"
+            why = str(error).removeprefix(f"{shown}: ")
+            raise ConfigError(f"{typed}: {why}; {advice}", kind=_NO_YAML) from None
+        return text
+    return text if is_text and isinstance(value, dict | list) else value
 
 
 def _is_option(place: str) -> bool:
@@ -356,7 +383,7 @@ class ParsedYaml:
         except yaml.YAMLError as error:
             mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
             place = self._place(mark.line) if mark else name
-            raise ConfigError(f"{place}: not valid YAML: {getattr(error, 'problem', error)}") from None
+            raise ConfigError(f"{place}: {_NO_YAML}: {getattr(error, 'problem', error)}", kind=_NO_YAML) from None
         except RecursionError:
             raise ConfigError(f"{name}: nested too deeply, or an alias (*) contains itself") from None
 

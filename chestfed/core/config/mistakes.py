@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final, Protocol, get_args, get_origin, runtime_checkable
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Final, Protocol, Union, get_args, get_origin, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -263,6 +264,21 @@ def _models_at(
                 following.append(candidate)
         candidates = following or candidates
     return [kind for candidate in candidates for kind in _models_in(candidate)], owners
+
+
+def is_text_key(model: type[BaseModel], location: Location, data: object) -> bool:
+    """Whether the value of a key is text, or text or nothing."""
+    models, _ = _models_at(model, location[:-1], data, "")
+    fields = [kind.model_fields[str(location[-1])] for kind in models if location[-1] in kind.model_fields]
+    return bool(fields) and all(_is_text(field.annotation) for field in fields)
+
+
+def _is_text(annotation: object) -> bool:
+    if get_origin(annotation) is Annotated:
+        return _is_text(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return all(_is_text(kind) for kind in get_args(annotation) if kind is not NoneType)
+    return annotation is str
 
 
 class Catalogue(Protocol):

@@ -15,6 +15,7 @@ from chestfed.core.errors import Problem
 from chestfed.data.checks.counts import ALL_SPLITS, Counts, count
 from chestfed.data.checks.free_columns import find_normal_with_finding, read_free_columns
 from chestfed.data.checks.headers import compare_headers
+from chestfed.data.checks.idle_images import describe_idle_images
 from chestfed.data.checks.persons import find_several_persons
 from chestfed.data.checks.pictures import damaged_files, gray_level_problems, repeated_pictures, shared_pictures
 from chestfed.data.checks.problems import (
@@ -135,6 +136,7 @@ def _check_alone(config: SiteConfig, site: Inspection, counts: Counts) -> list[S
         remarks,
     ]
     if site.scan is not None:
+        parts.append([Problem(REMARK, "images", text) for text in describe_idle_images(config, site.survey)])
         parts += damaged_files(site, site.scan)
         parts += repeated_pictures(site, site.scan)
         parts += gray_level_problems(site, site.scan)

@@ -47,11 +47,11 @@ def read_free_columns(
     def choose(headers: Sequence[str]) -> list[str]:
         return [name for name in headers if name and list(headers).count(name) == 1 and name not in used]
 
-    source = Source(config, config.folder(data_root), labels_file, keep_going=False)
+    source = Source(config, config.folder(data_root), labels_file)
     cells = read_again(source, site.survey.files, frame["row"].to_numpy(), choose)
     if cells is None:
         return {}
-    columns = {name: cells[name].to_numpy(dtype=object) for name in choose([*map(str, cells.columns)])}
+    columns = {str(name): cells[name].to_numpy(dtype=object) for name in cells}
     return {
         name: column for name, column in columns.items() if 2 <= pd.Series(column).nunique(dropna=False) <= MOST_VALUES
     }

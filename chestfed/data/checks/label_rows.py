@@ -25,7 +25,7 @@ from chestfed.data.sites.opening import Survey, survey_site
 from chestfed.data.sites.reader import BLANK, NEGATIVE, POSITIVE, UNCERTAIN, UNLABELLED
 from chestfed.data.sites.tables.image_paths import template_columns
 from chestfed.data.sites.tables.reader import find_files
-from chestfed.data.sites.tables.rows import read_rows
+from chestfed.data.sites.tables.rows import match_reader, read_rows
 
 _FINDINGS: Final = {
     int(POSITIVE): "present",
@@ -112,7 +112,8 @@ def _read_table_cells(source: Source, path: Path) -> pd.DataFrame | None:
     rows = read_rows(source, path, table, [*names, *images])
     if rows is None:
         return None
-    shown = [name for name in rows.frame.columns if name not in (*images, ROW, FILE)]
+    read = {*names, *(header for name in names for header in match_reader(name, [*rows.frame.columns]))}
+    shown = [name for name in rows.frame.columns if name in read and name not in images]
     return _join_images(rows.frame, shown, images, [FILE, ROW])
 
 

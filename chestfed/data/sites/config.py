@@ -381,7 +381,7 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
 
     Raises `ConfigError` with all mistakes in one message, each with file, line and key.
     """
-    document = Document(Path(path), SiteConfig.short_forms)
+    document = Document(Path(path), SiteConfig)
     refuse_other_kind(document, "site")
     document.override_all(overrides)
     config = check_document(document, SiteConfig)

@@ -6,7 +6,7 @@ They stand beside view, sex and age in tables of groups, and leave with predicti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -17,11 +17,12 @@ import pandas as pd
 from chestfed.core.config import expand_path
 from chestfed.core.console import plural
 from chestfed.core.errors import Problem
-from chestfed.data.sites.label_files.open import open_table
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import FILE, ROW
+from chestfed.data.sites.label_files.text import FILE, ROW, Choose
 from chestfed.data.sites.table import SiteTable
+from chestfed.data.sites.tables.image_paths import template_columns
 from chestfed.data.sites.tables.reader import find_files
+from chestfed.data.sites.tables.rows import read_rows
 
 #: Columns of a site table that hold groups begin so.
 PREFIX: Final = "group_"
@@ -54,19 +55,26 @@ def add_groups(table: SiteTable, source: Source, files: pd.Series) -> tuple[Site
     return table.with_frame(frame), source.problems[before:]
 
 
-def read_again(
-    source: Source, files: Sequence[str], rows: np.ndarray, choose: Callable[[Sequence[str]], list[str]]
-) -> pd.DataFrame | None:
-    """Columns of a hospital's own table for these rows (file and line), object `[n]` each, None for an empty cell.
+def read_again(source: Source, files: Sequence[str], rows: np.ndarray, choose: Choose) -> pd.DataFrame | None:
+    """Columns of a hospital's own table, joined ones too, for these rows (file and line), object `[n]` each.
 
-    None where they cannot be matched: an image with several rows, or a table that cannot be read.
+    An empty cell is None. None where rows cannot be matched: an image with several rows, or a table that cannot be
+    read.
     """
     table = source.config.table
     assert table is not None
-    opened = [part.frame for _, path in find_files(source) if (part := open_table(source, [path], table, choose))]
-    if not opened:
+    again = Source(source.config, source.root, source.labels_file, keep_going=source.keep_going)  # problems are known
+    roles = {"image": table.columns.image, "patient": table.columns.patient, "study": table.columns.study}
+    naming = [*table.used_columns(), *template_columns(table.images, roles)]
+
+    def choose_more(headers: Sequence[str]) -> list[str]:  # a row with no cell in the chosen ones is read too
+        return [*choose(headers), *(name for name in naming if name in headers)]
+
+    parts = [part for _, path in find_files(again) if (part := read_rows(again, path, table, choose_more))]
+    if not parts:
         return None
-    cells = pd.concat(opened, ignore_index=True)
+    cells = pd.concat([part.frame.assign(**{FILE: part.files}) for part in parts], ignore_index=True)
+    cells = cells[[*choose([name for name in map(str, cells) if name not in (FILE, ROW)]), FILE, ROW]]
     keys = pd.MultiIndex.from_frame(cells[[FILE, ROW]])
     wanted = pd.MultiIndex.from_arrays([np.asarray(files, dtype=object), rows])
     places = keys.get_indexer(wanted) if keys.is_unique else np.full(len(wanted), -1)

@@ -394,7 +394,8 @@ def propose_share(proposal: Proposal) -> None:
         names = [name for name in proposal.free if names_split(name) and name_disease(name) is None]
         offers = {name: offer for name in names if (offer := offer_split(proposal, name))}
         text = f"{', '.join(map(repr, offers))} may say" if offers else "nothing says"
-        asked = f"split: {text} which images are for testing"
+        fixed = f"chestfed site check {proposal.name}.yaml --fix-splits"
+        asked = f"split: {text} which images are for testing. A drawn split is kept in a file by `{fixed}`: recommended"
         proposal.ask(asked, *offers.values(), "--test-fraction 0.2", "--no-split", about=offers)
 
 

@@ -77,7 +77,10 @@ Setting = Annotated[
 Uncertain = Annotated[Literal["positive", "negative", "missing"] | None, _answer(help="How uncertain labels count.")]
 Blank = Annotated[Literal["negative", "missing"] | None, _answer(help="How diseases that are not mentioned count.")]
 Raters = Annotated[str | None, _answer(metavar="RULE", help="Annotators: any, majority, all, or one's name.")]
-TestFraction = Annotated[float | None, _answer(min=0, max=0.9, help="Share of the patients for testing, drawn.")]
+TestFraction = Annotated[
+    float | None,
+    _answer(min=0, max=0.9, help="Share of the patients for testing, drawn; then keep it: site check --fix-splits."),
+]
 NoSplit = Annotated[bool, _answer("--no-split", help="Every image is for training.")]
 
 
@@ -167,7 +170,7 @@ def _draft(
 
 def _list_open(console: Console, draft: Proposal, out: Path, name: str) -> None:
     """Everything that is open, with what answers it."""
-    _show(console, draft)
+    _show(console, draft, draft.idle)
     console = open_console(stderr=True) if console.quiet else console  # what is open is no message to be left out
     say(console, f"\nopen: {plural(len(draft.questions), 'question')}", "yellow")
     for number, question in enumerate(draft.questions, start=1):
@@ -274,28 +277,32 @@ def _write_site(console: Console, path: Path, draft: Proposal, data: Path | None
 
 def _open(console: Console, path: Path, data: Path | None) -> None:
     """Open the site that was written, and say what to do next."""
-    from chestfed.data.sites import load_site_config, open_site
+    from chestfed.data.checks.idle_images import describe_idle_images
+    from chestfed.data.sites import load_site_config
     from chestfed.data.sites.left_out import KEYS
+    from chestfed.data.sites.opening import survey_site
     from chestfed.data.sites.stats import describe_test_split
     from chestfed.results.evaluation.labeled import LEAST_PATIENTS
 
     place = [path] if data is None else [path, "--data", data]
     check = command("site", "check", *place)
-    try:
-        table = open_site(load_site_config(path), data if data is not None else Path())
-    except SiteError as error:
-        policies = load_site_config(path).rows.model_dump()
+    config = load_site_config(path)
+    survey = survey_site(config, data if data is not None else Path(), keep_going=False)
+    if survey.problems:
+        error = SiteError(config.site, survey.problems)
+        policies = config.rows.model_dump()
         keys = dict.fromkeys(KEYS[problem.kind] for problem in error.problems if problem.kind in KEYS)
         drop = " ".join(f"--set rows.{key}=drop" for key in keys if policies[key] == "refuse")
         also = f"\nTo leave such rows out and count them, add {drop} --force to this command" if drop else ""
         raise ConfigError(
             f"{path} was written, but the site cannot be opened with it yet:\n{error}\n"
             f"Fix the table or the YAML, then run: {check}{also}"
-        ) from None
+        )
+    table = survey.table
     say(console, _describe(table))
-    for note in table.notes:
+    for note in [*table.notes, *describe_idle_images(config, survey)]:
         say(console, f"note: {note}", "yellow")
-    for sentence in describe_test_split(table, load_site_config(path), LEAST_PATIENTS):
+    for sentence in describe_test_split(table, config, LEAST_PATIENTS):
         say(console, sentence, "yellow")
     valid, test = (len(table.select(name).frame) for name in ("valid", "test"))
     split = " with `test_fraction: 0.3`" * (not test and not valid)
@@ -311,7 +318,7 @@ def is_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(console: Console, draft: Proposal) -> None:
+def _show(console: Console, draft: Proposal, so_far: str = "") -> None:
     width = max((len(what) for what, _, _ in draft.shown), default=0)
     for what, value, why in draft.shown:
         say(console, f"{what:<{width}}  {value}" + (f"   [{why}]" if why else ""))
@@ -319,9 +326,9 @@ def _show(console: Console, draft: Proposal) -> None:
             say(console, f"{'':<{width}}  {example}")
     for note in draft.notes:
         say(console, f"note: {note}")
-    if draft.first:
+    if first := [*draft.first, *filter(None, [so_far])]:
         say(console, "look at these first:", "yellow")
-        for text in draft.first:
+        for text in first:
             say(console, f"  - {text}", "yellow")
 
 

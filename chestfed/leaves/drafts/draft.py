@@ -155,7 +155,7 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
         frame = frame.reset_index(drop=True)
         proposal.notes.append("rows are numbered through all sheets or files, from 0")
     proposal.frame = frame = _drop_nameless(proposal, frame)
-    roles = {"table": files}
+    roles, rows = {"table": files}, len(frame)
     if proposal.table.get("join"):
         proposal.frame = frame = _join_files(proposal, labels, roles)
     for key in LISTED:
@@ -181,7 +181,7 @@ def _propose_table(proposal: Proposal, labels: Path, read: Callable[[], pd.DataF
     propose_label_columns(proposal)
     account_for_rest(proposal)
     line = f"{len(pictures.files):,} images in {pictures.folder or 'the root'} ({pictures.listed_endings}), "
-    return f"{line}{len(frame):,} rows in {labels.name}", roles
+    return f"{line}{rows:,} rows in {labels.name}", roles
 
 
 def _read_table(proposal: Proposal, labels: Path, files: list[str]) -> pd.DataFrame:

@@ -17,13 +17,14 @@ from chestfed.core.errors import ConfigError, SiteError
 from chestfed.data.dicom.file_kinds import image_ending
 from chestfed.data.dicom.tags import IMAGE_KEYS
 from chestfed.data.sites.label_files.text import convert
-from chestfed.data.sites.lexicon import name_disease, plain
+from chestfed.data.sites.lexicon import name_disease, name_view, plain
 from chestfed.data.sites.tables.image_headers import find_other_patients, pair_headers
 from chestfed.data.sites.tables.schema import FIELD
 from chestfed.leaves.drafts.matching import ImageMatch, Pictures, match_column, match_spelled, try_images
 from chestfed.leaves.drafts.proposal import (
     ENOUGH,
     NONE,
+    VIEWS,
     Proposal,
     count,
     find_called,
@@ -42,6 +43,8 @@ _CALLED: Final = {"SOPInstanceUID": "image", "StudyInstanceUID": "study", "Acces
 _BETWEEN: Final = r"\s*[;,|]\s*|\s+"
 #: Columns whose cells are in headers by chance, by their names.
 _ELSE: Final = ("running", "patient", "view", "split", "sex", "age", "reader", "findings", "value")
+#: Endings of names of files that are offered.
+_EXAMPLES: Final = 5
 _DROP: Final = option("--set", "rows.missing_image=drop")
 
 
@@ -96,7 +99,8 @@ def _find_images(
     if proposal.pictures.dicoms:
         elements = _match_headers(proposal, answer, read_headers, roles, leave_out=leave_out)
     if elements is None and not proposal.columns.get("image") and not _match_spelled(proposal, names):
-        proposal.ask(_explain(proposal.frame[names], proposal.pictures))
+        behind = next((found for name in names if (found := _find_endings(proposal, name))), None)
+        proposal.ask(*(behind or [_explain(proposal.frame[names], proposal.pictures)]))
         proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
     return elements or []
 
@@ -132,9 +136,7 @@ def _note_match(proposal: Proposal, match: ImageMatch) -> None:
             _DROP,
         )
     if idle:
-        proposal.first.append(
-            f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row that is used"
-        )
+        proposal.idle = f"{idle:,} of {len(proposal.pictures.files):,} image files are named by no row so far"
 
 
 def _add_elements(proposal: Proposal, read_headers: Callable[[], pd.DataFrame], roles: Mapping[str, str]) -> list[str]:
@@ -253,12 +255,45 @@ def _explode(column: str) -> str:
     return f"frame.assign(**{{{column!r}: {cells}}}).explode({column!r})"
 
 
+def _find_endings(proposal: Proposal, name: str) -> list[str]:
+    """A question, with its answers, where names of files are a cell and what is behind it; empty for other columns."""
+    cells, pictures = proposal.frame[name].dropna().str.strip(), proposal.pictures
+    known, named, behind = set(cells), set[str](), Counter[str]()
+    for file in pictures.files:
+        whole = file.rpartition("/")[2]
+        ends = [sign.start() for sign in re.finditer(r"[\W_]", whole.removesuffix(image_ending(whole)))]
+        if cut := next((end for end in reversed(ends) if whole[:end] in known), 0):
+            named.add(whole[:cut])
+            behind[whole[cut:]] += 1
+    if cells.empty or cells.isin(named).mean() < ENOUGH:
+        return []
+    answers = []
+    for ending, number in behind.most_common(_EXAMPLES) if not set("{}") & {*"".join(behind)} else ():
+        view = name_view(ending.removesuffix(image_ending(ending)))
+        keys = [f"images.path={{image}}{ending}"]
+        keys += ["images.recursive=true"] if any("/" in file for file in _list_below(pictures)) else []
+        if view and not find_called("view", proposal.headers) and "default_view" not in proposal.table:
+            keys += [f"default_view={view}", *([f"views=[{view}]"] if view not in VIEWS else [])]
+        options = " ".join([option("--column", f"image={name}"), *(option("--set", key) for key in keys)])
+        answers.append(f"{options} ({count(number, len(pictures.files), 'files')})")
+    return [
+        f"image column: the names of the {len(pictures.files):,} images in the folder begin with cells of '{name}': "
+        "choose the images that the rows are about; or, for all of them, write one row per image, or put the images "
+        "of each study into a folder of that name",
+        *answers,
+    ]
+
+
+def _list_below(pictures: Pictures) -> list[str]:
+    """The files relative to the folder that the user named."""
+    return [file.removeprefix(f"{pictures.folder}/") for file in pictures.files]
+
+
 def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
     """Why no cell of any column names a file of the folder, as far as that can be seen."""
     text = f"image column: no column has cells that name the {len(pictures.files):,} images in the folder. "
     names, exact = _list_names(pictures), {file.rpartition("/")[2] for file in pictures.files}
     bare = {stem.lstrip("0") for stem in pictures.by_stem if stem.isdecimal()}
-    begins = {stem.rpartition(sign)[0] for stem in pictures.by_stem for sign in "_- " if sign in stem}
     for name in map(str, frame):
         cells = frame[name].dropna().str.strip()
         if cells.empty:
@@ -276,11 +311,6 @@ def _explain(frame: pd.DataFrame, pictures: Pictures) -> str:
                     f"frame[{name!r}] = frame[{name!r}].str.rsplit('/', n=1).str[-1].str.split('{sign}', n=1).str[-1]"
                 )
                 return text + f"Those of '{name}' end with them, after a '{sign}': {convert(line)}"
-        if cells.isin(begins).mean() >= ENOUGH:
-            return (
-                text + f"The names of the files begin with those of '{name}': write one row per image, or put the "
-                "images of each study into a folder of that name"
-            )
         if cells.str.casefold().isin(names).any():
             return (
                 text + f"Those of '{name}' would if case did not matter (.png, .PNG): write the names as the files have"

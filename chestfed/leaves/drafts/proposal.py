@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-import yaml
 
+from chestfed.core.config import is_text_key, parse_assigned
 from chestfed.core.diseases import check_spelling
 from chestfed.core.errors import ConfigError
+from chestfed.data.sites.config import SiteConfig
 from chestfed.data.sites.left_out import Rows
 from chestfed.data.sites.lexicon import COLUMNS, IDENTIFIERS, plain
 from chestfed.data.sites.reader import VIEWS as ALL_VIEWS
@@ -120,8 +121,12 @@ def parse_answers(
                 re.compile(value)
             except re.error as error:
                 raise ConfigError(f"--set {text}: is not a regular expression: {error}") from None
-        plain_text = head in ("from_path", "separator", "delimiter", "sheet", "title", "encoding")
-        parsed = value.replace("\\t", "\t") if plain_text else yaml.safe_load(value)
+        place = tuple(key.split(".")) if head in (*_SITE_KEYS, "rows") else ("table", *key.split("."))
+        is_text = is_text_key(SiteConfig, place, {})
+        if is_text and value[0] not in "\"'":
+            parsed: object = value.replace("\\t", "\t")
+        else:
+            parsed = parse_assigned(value, f"--set {text}", f"--set {key}", is_text=is_text)
         if (
             key == "views"
             and parsed != "all"
@@ -205,6 +210,7 @@ class Proposal:
     codes: list[Code] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     first: list[str] = field(default_factory=list)  #: notes to look at first
+    idle: str = ""  #: image files that no row names so far
     questions: list[Question] = field(default_factory=list)
     unused: frozenset[Any] = frozenset()  #: rows of views that are left out, by their numbers
     present: pd.Series | None = None  #: whether a label column of each row says that a disease is present

@@ -20,7 +20,7 @@ def list_earlier_commands(file: Path, *, quick: bool = False) -> list[str]:
 
     `quick`: those of studies are quick ones.
     """
-    for path in Document(file, PipelineFile.short_forms).files:
+    for path in Document(file, PipelineFile).files:
         lines = takewhile(lambda line: line.startswith("#"), Path(path).read_text(encoding="utf-8").splitlines())
         text = "\n".join(line.removeprefix("#").strip() for line in lines).replace("\\\n", " ")
         commands = [" ".join(line.split()) for line in text.splitlines() if line.startswith("chestfed ")]

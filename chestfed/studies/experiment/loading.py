@@ -114,7 +114,7 @@ def pipeline_document(
     source: Path | Document, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
 ) -> Document:
     """The merged data of `load_pipeline`, not checked yet."""
-    document = deepcopy(source) if isinstance(source, Document) else Document(source, PipelineFile.short_forms)
+    document = deepcopy(source) if isinstance(source, Document) else Document(source, PipelineFile)
     refuse_other_kind(document, "pipeline")
     _locate_sites(document)
     if added:

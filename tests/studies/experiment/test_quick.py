@@ -146,13 +146,13 @@ def test_features_of_a_study_have_its_image_size(tmp_path: Path) -> None:
 def test_own_network_is_kept(tmp_path: Path) -> None:
     text = {"extends": "source_addition_samples", "quick": True, "model": "mylab.networks:Big"}
     (tmp_path / "p.yaml").write_text(yaml.safe_dump(text))
-    document = Document(tmp_path / "p.yaml", PipelineFile.short_forms)
+    document = Document(tmp_path / "p.yaml", PipelineFile)
     shorten(document)
     assert document.data["model"] == {"name": "mylab.networks:Big"} or document.data["model"] == "mylab.networks:Big"
 
 
 def test_shortened_twice_is_the_same() -> None:
-    document = Document(SAMPLES, PipelineFile.short_forms)
+    document = Document(SAMPLES, PipelineFile)
     document.override("quick=true")
     shorten(document)
     once = yaml.safe_dump(document.data)
@@ -162,7 +162,7 @@ def test_shortened_twice_is_the_same() -> None:
 
 @pytest.mark.parametrize("value", [{"sites": 3}, {"federated": []}, {"pretrain": "x"}, {"windows": "a"}, {"k": "all"}])
 def test_unreadable_values_are_left_to_the_check(value: dict[str, object]) -> None:
-    document = Document(SAMPLES, PipelineFile.short_forms)
+    document = Document(SAMPLES, PipelineFile)
     document.data |= {"quick": True, **value}
     shorten(document)
     for key, given in value.items():

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from chestfed.data.sites.label_files.open import open_table
 from chestfed.data.sites.label_files.options import FileFormat
 from chestfed.data.sites.label_files.source import Source
-from chestfed.data.sites.label_files.text import FILE, ROW, composed, empty_nan
+from chestfed.data.sites.label_files.text import FILE, ROW, Choose, composed, empty_nan
 from chestfed.data.sites.left_out import TOTAL_ROW
 from chestfed.data.sites.tables.schema import FIELD, READER, Join, TableFormat
 
@@ -81,17 +81,25 @@ class TableRows:
         return self if mask.all() else replace(self, frame=self.frame[mask].reset_index(drop=True))
 
 
-def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[str]) -> TableRows | None:
+def read_rows(source: Source, path: Path, table: TableFormat, columns: Sequence[str] | Choose) -> TableRows | None:
     """The columns of the table, some of them from the files of `table.join`, without totals, which are problems.
 
-    A name with `{reader}` in it stands for all columns that fit. None, with problems, if a file cannot be used.
+    A name with `{reader}` in it stands for all columns that fit; a function chooses among the headers of the table and
+    the columns of `table.join`. None, with problems, if a file cannot be used.
     """
     taken: list[str] = []
-    names = list(columns)
+    keys: list[str] = []
     for join in table.join:  # a key may come from a file that is joined earlier
-        names += [] if join.key[0] in taken else [join.key[0]]
+        keys += [] if join.key[0] in taken else [join.key[0]]
         taken += join.columns
-    frame = _read_columns(source, path, table, [name for name in names if name not in taken])
+
+    def choose(headers: Sequence[str]) -> list[str]:
+        own = [name for name in headers if name not in taken]
+        chosen = columns([*own, *taken]) if callable(columns) else columns
+        joined = {name for name in chosen if match_reader(name, taken) and not match_reader(name, headers)}
+        return [name for name in [*chosen, *keys] if name not in taken and name not in joined]
+
+    frame = _read_columns(source, path, table, choose)
     for join in table.join:
         other = _read_other(source, join)
         if frame is not None:
@@ -144,10 +152,10 @@ def match_reader(name: str, headers: Sequence[str]) -> dict[str, str]:
     return {header: match[1] for header in headers if (match := pattern.fullmatch(header))}
 
 
-def _read_columns(source: Source, path: Path, options: FileFormat, columns: Sequence[str]) -> pd.DataFrame | None:
+def _read_columns(source: Source, path: Path, options: FileFormat, columns: Choose) -> pd.DataFrame | None:
     def choose(headers: Sequence[str]) -> list[str]:
         names: list[str] = []
-        for name in map(composed, dict.fromkeys(columns)):
+        for name in map(composed, dict.fromkeys(columns(headers))):
             names += match_reader(name, headers) or [name]
         return list(dict.fromkeys(names))
 
@@ -170,7 +178,7 @@ def _read_other(source: Source, join: Join) -> pd.DataFrame | None:
     path = source.find(join.file)
     key = join.key[-1]
     names = list(dict.fromkeys([key, *join.columns]))
-    frame = None if path is None else _read_columns(source, path, join, names)
+    frame = None if path is None else _read_columns(source, path, join, lambda _: names)
     if path is None or frame is None:
         return None
     frame = frame[frame[key].notna().to_numpy()].drop_duplicates(names)

@@ -307,6 +307,7 @@ class TableFormat(FileFormat):
     def _check_joins(self) -> list[str]:
         taken = [column for join in self.join for column in join.columns]
         mistakes = [f"'{name}' is taken from two joined files" for name in taken if taken.count(name) > 1]
+        mistakes += [f"join: columns: name each of the columns '{name}'" for name in taken if READER in name]
         for place, join in enumerate(self.join):
             if join.key[0] in [column for other in self.join[place:] for column in other.columns]:
                 text = f"join: the key '{join.key[0]}' of the file '{join.file}' is not known before it is taken"

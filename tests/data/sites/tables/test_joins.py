@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chestfed.core.errors import ConfigError
 from chestfed.data.sites import open_site
 from tests.cases import each
 from tests.data.sites.own_tables import (
@@ -162,6 +164,12 @@ def test_the_second_file_is_beside_labels(tmp_path: Path) -> None:
     save_people(tmp_path, *images(1), file="other_name.csv")
     site = config(tmp_path, {"join": [PEOPLE]}, label_files=FILES)
     assert column(open_site(site, tmp_path / "nowhere", tmp_path / "site/other_name.csv"), "sex") == ["F"]
+
+
+@each("columns", [["Edema_{reader}"], ["Sex", "Sex"]])
+def test_joined_columns_are_named_once(tmp_path: Path, columns: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        config(tmp_path, {"join": [{**PEOPLE, "columns": columns}]}, label_files=FILES)
 
 
 @given(order=st.permutations(range(6)), left_out=st.sets(st.integers(0, 5), max_size=5), extra=st.booleans())
