@@ -320,9 +320,7 @@ def parse_assigned(text: str, typed: str, shown: str, *, is_text: bool) -> objec
             raise
         if not is_text:
             quoted = shlex.quote(f"{shown.removeprefix('--set ')}={json.dumps(text, ensure_ascii=False)}")
-            advice = (
-                f"close what is open, or quote text: --set {quoted}" if shown.startswith("--set ") else "quote text"
-            )
+            advice = f"close brackets, or quote text: --set {quoted}" if shown.startswith("--set ") else "quote text"
             why = str(error).removeprefix(f"{shown}: ")
             raise ConfigError(f"{typed}: {why}; {advice}", kind=_NO_YAML) from None
         return text

@@ -10,8 +10,11 @@ from chestfed.data.sites.opening import Survey
 
 
 def describe_idle_images(config: SiteConfig, survey: Survey) -> list[str]:
-    """One sentence that counts the image files below `table.images.roots` of no row that is read; empty without any."""
-    if config.table is None or "images" in config.label_files or not survey.has_images or survey.raw.empty:
+    """One sentence that counts the image files below `table.images.roots` of no row that is read.
+
+    Empty without any, and where rows have problems: their images may be among these.
+    """
+    if config.table is None or "images" in config.label_files or not survey.has_images or survey.problems:
         return []
     root, roots = survey.table.root, config.table.images.roots
     folders = Folders(root)

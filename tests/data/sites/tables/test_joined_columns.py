@@ -12,8 +12,12 @@ from chestfed.data.checks.label_rows import label_rows
 from chestfed.data.sites import SiteConfig
 from tests.data.sites.own_tables import COLUMNS, LONG, READERS, TERMS, VALUED, config, save_rows, wide
 
-VOTES = {"labels": {"edema": ["Edema_{reader}"]}, "diseases": ["edema"], "table": {"raters": "majority"}}
-SCORES = {"labels": {"edema": ["Score"]}, "diseases": ["edema"], "table": {"threshold": 0.5}}
+VOTES: dict[str, Any] = {
+    "labels": {"edema": ["Edema_{reader}"]},
+    "diseases": ["edema"],
+    "table": {"raters": "majority"},
+}
+SCORES: dict[str, Any] = {"labels": {"edema": ["Score"]}, "diseases": ["edema"], "table": {"threshold": 0.5}}
 BODY = {"Body": {"chest": "keep", "hand": "drop"}}
 #: What reads columns -> keys of `table`, keys of the site, and the columns that are moved into a joined file.
 USES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
@@ -43,9 +47,13 @@ USES: dict[str, tuple[dict[str, Any], dict[str, Any], list[str]]] = {
 
 def make_rows() -> list[dict[str, Any]]:
     """Rows with all columns, each with two values or more."""
-    further = {"Finding": ["Edema", "Effusion"], "Findings": ["Normal", "Edema|no Effusion"], "Value": "yn"}
+    further: dict[str, Any] = {
+        "Finding": ["Edema", "Effusion"],
+        "Findings": ["Normal", "Edema|no Effusion"],
+        "Value": "yn",
+    }
     further |= {"Reader": "AB", "Body": ["chest", "hand"], "Score": [0.25, 0.75], "Edema_A": "10", "Edema_B": "11"}
-    rows = []
+    rows: list[dict[str, Any]] = []
     for number in range(44):
         row = wide(number, *(str(number // 2 % 2) * 5), Set=["train", "test"][number % 2], Age=60 + number % 5)
         row |= {"Line": f"n{number}", "Visit": f"v{number // 2}", "Date": f"2020-01-{number // 2 + 1:02}"}
