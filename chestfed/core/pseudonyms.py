@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: The variable that names a key file.
 VARIABLE: Final = "CHESTFED_KEY_FILE"
 #: Subject of a name; names of different purposes never agree. At most 16 letters.
-Purpose = Literal["image", "study", "patient", "data set", "shared patient", "fingerprint"]
+Purpose = Literal["image", "study", "patient", "trained patient", "data set", "shared patient", "fingerprint"]
 
 _BYTES: Final = 32
 

@@ -40,6 +40,7 @@ def evaluate(
     output_type: str | None = None,
     model_config: str | Path | None = None,
     batch_norm: Literal["own", "stored"] | None = None,
+    allow_trained: bool = False,
     device: str = "auto",
     out: str | Path | None = None,
     cache: str | Path = "auto",
@@ -64,11 +65,13 @@ def evaluate(
     batch_norm, thresholds
         own: statistics of the site's training images; stored: the model's; by default as its study did. Probability
         from which an image is called positive, one or by disease: gives `decisions`.
+    allow_trained
+        Score patients too that the model was trained on; `patients_trained_on` counts them.
 
     Raises
     ------
     ConfigError
-        If the model or the site cannot be opened.
+        If the model or the site cannot be opened, or the model was trained on patients to be scored.
     """
     from chestfed.results.evaluation.intervals.methods import Intervals
     from chestfed.studies.experiment.device import machine_with
@@ -81,7 +84,8 @@ def evaluate(
     declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
     machine, opened = machine_with(device), _open_site(site, data, cache)
     reference, scorer = _open_model(model, declared, input, machine, opened.name)
-    settings = {"how": Intervals(interval, resamples), "batch_norm": batch_norm, "thresholds": _list(thresholds)}
+    settings: dict[str, Any] = {"how": Intervals(interval, resamples), "thresholds": _list(thresholds)}
+    settings |= {"batch_norm": batch_norm, "allow_trained": allow_trained}
     with making_folder(as_path(out or "runs/evaluations", "out"), "out"):
         done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
         write(done, Path(out or f"runs/evaluations/{done.name}"))

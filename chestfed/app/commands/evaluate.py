@@ -114,6 +114,7 @@ def evaluate(
     batch_size: BatchSize = 64,
     device: Device = "auto",
     skip_unreadable: options.SkipUnscorable = False,
+    allow_trained: options.AllowTrained = False,
     tracking_uri: options.TrackingUri = None,
     set_: Set = None,
 ) -> None:
@@ -146,6 +147,7 @@ def evaluate(
     table = open_site(config, root)
     settings: dict[str, Any] = {"how": Intervals(interval or DEFAULT, resamples), "batch_size": batch_size}
     settings |= {"thresholds": threshold or (), "skip_unreadable": skip_unreadable, "batch_norm": batch_norm}
+    settings |= {"allow_trained": allow_trained}
     with making_folder(out or RUNS / "evaluations", "--out"):
         with Bars(console) as bars:
             settings |= {"progress": partial(bars.decoding, table.name), "scored": bars.scoring}

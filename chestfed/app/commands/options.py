@@ -107,6 +107,14 @@ SkipUnreadable = Annotated[
 ]
 #: Of a command that scores images: a site that was trained with some left out is scored without them.
 SkipUnscorable = Annotated[bool, typer.Option("--skip-unreadable", help="Skip and count unreadable images.")]
+AllowTrained = Annotated[
+    bool,
+    typer.Option(
+        "--allow-trained",
+        rich_help_panel=RARE,
+        help="Score patients too that the model was trained on; the result says how many.",
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Print all tables.")]
 K = Annotated[int | None, optional(min=1, help="Which K of a study. Default: the largest.")]
 Resamples = Annotated[

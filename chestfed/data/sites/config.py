@@ -64,7 +64,12 @@ class Splits(StrictModel):
     official: bool = Field(True, description="use the official splits of the data set; false: every image is in train")
     valid_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to valid")
     test_fraction: float = Field(0.0, ge=0, lt=1, description="share of the training patients moved to test")
-    seed: int = Field(1, ge=0, le=MOST_SEED, description="seed, with `site`, of these random splits by patient")
+    seed: int = Field(
+        1,
+        ge=0,
+        le=MOST_SEED,
+        description="seed of these random splits by patient, which depend on `site`, all patients and labels too",
+    )
     file: str | None = Field(
         None,
         min_length=1,

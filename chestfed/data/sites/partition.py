@@ -1,7 +1,8 @@
 """Splits by patient: no patient is on both sides, and rare positives are spread over the parts.
 
-A split depends on the seed, the names given and the patients, not on the order of rows. It may also be given, in a CSV
-with columns `patient` and `split`, one row per patient: it names patients, so it stays where the site's labels are.
+A split depends on the seed, the names given, all patients and their labels: one image more or less may deal most
+patients anew. It does not depend on the order of rows. It may also be given, in a CSV with columns `patient` and
+`split`, one row per patient: it names patients, so it stays where the site's labels are.
 """
 
 from __future__ import annotations

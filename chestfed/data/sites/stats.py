@@ -119,8 +119,9 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
     drawn = [name for name in ("valid", "test") if getattr(config.splits, f"{name}_fraction")]
     if drawn:
         sentences.append(
-            f"The {' and '.join(drawn)} patients are drawn from splits.seed and the site's name ({table.name}): "
-            "under another name they are others."
+            f"The {' and '.join(drawn)} patients are drawn from splits.seed, the site's name ({table.name}) and all "
+            "its patients and labels: if an image or label changes, most of them may be others, whom earlier models were "
+            "trained on. `chestfed site check --fix-splits` writes the splits to a file, which keeps them."
         )
     return sentences
 

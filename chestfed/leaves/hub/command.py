@@ -40,7 +40,7 @@ def export(
     """Write a model in the layout of the Hugging Face Hub: weights, config.json and a model card. Nothing is sent.
 
     `chestfed evaluate FOLDER` opens the folder again, also after it was downloaded from the Hub. A network with batch
-    normalization has the stored statistics there, as a run has with --batch-norm stored; else scores are equal.
+    normalization has the statistics of its file there; the card says of which images they are.
 
     Example:
 

@@ -24,19 +24,16 @@ from chestfed.results.tables.answer import answer_study
 from chestfed.results.tables.collect import load_results
 from chestfed.results.tables.frames import Results
 from chestfed.results.tables.grid import markdown
-from chestfed.results.tables.run_folder import MODEL_FILE, STUDY, RunFolder
+from chestfed.results.tables.run_folder import MODEL_FILE, STUDY, RunFolder, find_run
 from chestfed.results.tables.sentences import describe_quick
 from chestfed.results.tables.views import describe_aucs, make_auc_grid
 from chestfed.studies.experiment.device import machine_with
+from chestfed.studies.scoring.batch_norm import describe_stored
 from chestfed.studies.scoring.scorer import Declared
 from chestfed.studies.scoring.scorers import find_model, open_scorer
+from chestfed.studies.scoring.study_of_model import read_study
 
 CONFIG, CARD = "config.json", "README.md"
-#: What is to be known of the weights of a network with batch normalization.
-STORED: Final = (
-    "The network has batch normalization: here it is the stored statistics, averaged over the clients of the training. "
-    "Scores are those that the run has with --batch-norm stored."
-)
 #: Keys of the header of a model that say nothing of the hospitals but their images' origin.
 _KEYS: Final = ("model", "diseases", "preprocess", "output", "input")
 
@@ -71,7 +68,10 @@ def write_layout(
     config |= {"problem_type": "multi_label_classification"}
     config |= {"id2label": {str(place): name for place, name in enumerate(values["diseases"])}}
     write_json(folder / CONFIG, config)
-    notes = (STORED,) if scorer.network is not None and find_norms(scorer.network) else ()
+    notes: tuple[str, ...] = ()
+    if scorer.network is not None and find_norms(scorer.network):
+        run = find_run(str(file))
+        notes = (describe_stored(None if run is None else read_study(run), file.name),)
     write_text(folder / CARD, _make_card(file, values, origin, license_, notes))
     return [MODEL_FILE, CONFIG, CARD], notes
 

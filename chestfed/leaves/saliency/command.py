@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -44,6 +45,7 @@ def saliency(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     skip_unreadable: options.SkipUnscorable = False,
+    allow_trained: options.AllowTrained = False,
     batch_norm: BatchNorm = None,
 ) -> None:
     """Show where a model looks in the images that it misjudges: Grad-CAM and occlusion, checked against random weights.
@@ -64,18 +66,23 @@ def saliency(
         from chestfed.leaves.saliency.misjudged import find_misjudged, write
         from chestfed.studies.experiment.device import machine_with
         from chestfed.studies.scoring.batch_norm import choose_statistics
+        from chestfed.studies.scoring.evaluate import select_rows
         from chestfed.studies.scoring.scorers import Declared, open_scorer
+        from chestfed.studies.scoring.trained_patients import check_tested
 
     console, config = open_console(), load_site_config(site)
     machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
     shown = pictures or table.phantoms
     with making_folder(out, "--out"):
         scorer = open_scorer(model, Declared(k), machine, site=table.name)
+        rows = select_rows(table, scorer.diseases, split, "frontal-image")
+        tested = check_tested(model, scorer, table, rows, split, allow=allow_trained)
         with Bars(console) as bars:
             decoded, progress = partial(bars.decoding, table.name), partial(bars.progressed, "maps", unit="image")
             statistics = choose_statistics(model, scorer, table, cache, batch_norm, decoded)
             looked_at = (table, split, cache, machine, images, seed, statistics, progress)
             misjudged = find_misjudged(scorer, *looked_at, skip_unreadable=skip_unreadable)
+        misjudged = replace(misjudged, trained=tested.trained or 0, notes=(*tested.notes, *misjudged.notes))
         files = write(misjudged, out, Origin.together([table.origin, scorer.origin or table.origin]), pictures=shown)
     _print(console, misjudged, out, files, pictures=shown)
 

@@ -68,6 +68,7 @@ class Misjudged:
     unreadable: int  #: images that were left out
     scored: str = ""  #: sentence on the batch-norm statistics of the scores and maps
     notes: tuple[str, ...] = ()  #: on these statistics
+    trained: int = 0  #: patients of the split that the model was trained on, as far as is known
 
 
 @dataclass
@@ -202,7 +203,9 @@ def judge(examples: Sequence[Example]) -> dict[str, tuple[float | None, str]]:
 def write(misjudged: Misjudged, folder: Path, origin: Origin, *, pictures: bool) -> list[str]:
     """Write `saliency.csv`, and with `pictures` a figure per disease; returns the files' names."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "saliency.csv", as_csv(tabulate(misjudged.examples)))
+    frame = tabulate(misjudged.examples)
+    frame = frame.assign(patients_trained_on=misjudged.trained) if misjudged.trained else frame
+    write_text(folder / "saliency.csv", as_csv(frame))
     names = ["saliency.csv"]
     diseases = [*(one.disease for one in misjudged.examples), *(disease for disease, _ in misjudged.absent)]
     for disease in dict.fromkeys(diseases) if pictures else ():

@@ -3,6 +3,7 @@
     runs/<pipeline>-<digest>/
         study.json                      identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
+        trained_patients.parquet        keyed names of training patients
         k1/ k2/ ...                     per K: result.json, predictions.parquet, model.safetensors,
                                         rounds.jsonl, seconds.jsonl, time.json, made_with.json, manifest.json
         table.csv, significance.csv     AUCs and differences, and others of `VIEWS`
@@ -52,6 +53,8 @@ from chestfed.results.tables.made_with import MADE_WITH
 STUDY: Final = "study.json"
 SITES: Final = "sites.json"
 THUMBNAILS: Final = "thumbnails.npz"
+#: Keyed names of the patients that the models are trained on; in no manifest, since it may be left out of a copy.
+TRAINED: Final = "trained_patients.parquet"
 HOSPITALS_FILE: Final = "hospitals.json"
 FEDERATION: Final = "federation.json"  #: of a study over hospitals: who took part, on which machines
 STAGE_1: Final = "stage_1.json"  #: AUCs of the network as stage 1 left it, where the test images are at hand
@@ -366,6 +369,15 @@ class RunFolder:
         if place not in self._cache:
             self._cache[place] = read(place)
         return self._cache[place]
+
+
+def find_run(model: str | None) -> RunFolder | None:
+    """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one, or None: in memory."""
+    if model is None:
+        return None
+    path = Path(model).resolve()  # of `.`, the folders above are not in the name
+    folder = next((folder for folder in (path, *path.parents[:2]) if (folder / STUDY).is_file()), None)
+    return None if folder is None else RunFolder.open(folder)
 
 
 def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:

@@ -382,7 +382,7 @@ class Conditions(StrictModel):
     @property
     def training_seed(self) -> int:
         """Seed of all that training draws: another one in every split, so that splits share no luck of training."""
-        return stream_seed(self.seed, "split", self.split) if self.split else self.seed
+        return find_training_seed(self.seed, self.split)
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -403,6 +403,11 @@ class TuningRecord(StrictModel):
 
 #: A pipeline's file, or a study of one method.
 AnyPipeline = TypeVar("AnyPipeline", bound=Conditions)
+
+
+def find_training_seed(seed: int, split: int) -> int:
+    """`Conditions.training_seed` of a study with this seed and split."""
+    return stream_seed(seed, "split", split) if split else seed
 
 
 class Pipeline(Conditions):

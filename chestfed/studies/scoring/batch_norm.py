@@ -16,10 +16,13 @@ from chestfed.data.images.cache import fill_cache
 from chestfed.data.sites.table import SiteTable
 from chestfed.learning.models import find_norms
 from chestfed.results.tables.clients.batch_norm import describe_statistics
+from chestfed.results.tables.run_folder import MODEL_FILE, find_run
+from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.scoring.scorer import Scorer
-from chestfed.studies.scoring.study_of_model import StudyRecord, find_run, read_study
+from chestfed.studies.scoring.study_of_model import StudyRecord, read_study
 from chestfed.studies.training.data.clients import spread_rows
-from chestfed.studies.training.data.sites import client_tables
+from chestfed.studies.training.data.experiment import change_rows
+from chestfed.studies.training.data.sites import TRAIN, StudySite, client_tables
 
 #: own: of the site's training images; stored: as the model file has them.
 Choice = Literal["own", "stored"]
@@ -85,6 +88,27 @@ def choose_statistics(
     return ChosenStatistics("own", images, notes)
 
 
+def describe_stored(study: StudyRecord | None, file: str = MODEL_FILE) -> str:
+    """The batch-norm statistics in a model file of a study, and which scores of the study are with them."""
+    own = "at hospitals that trained they are with statistics of the hospital's own training images"
+    if study is None:
+        whose = "it is not recorded beside the file which images they are of"
+    elif study.target is not None and file == MODEL_FILE:
+        whose = f"they are of training images of {study.target} alone. The study's AUCs at {study.target} are with "
+        whose += "them, those at another hospital with statistics of its own training images"
+    elif study.evaluation.batch_norm == "averaged" or not study.sites:
+        whose = "they are averaged over the clients of the training, and the study's AUCs are with them"
+    elif study.held_out is not None:
+        whose = "they are averaged over the clients of the training. The study's AUCs at "
+        whose += f"{study.held_out} are with them; {own}"
+    else:
+        whose = f"they are averaged over the clients of the training. The study's AUCs are not with them: {own}"
+    return (
+        f"The network has batch normalization, whose statistics are in the file: {whose}. `chestfed evaluate` takes "
+        "those of the file (--batch-norm stored), or with --batch-norm own of a site's training images."
+    )
+
+
 def _study_choice(study: StudyRecord | None, site: str) -> Choice:
     if study is None or study.evaluation.batch_norm == "averaged" or study.held_out == site:
         return "stored"
@@ -105,16 +129,31 @@ def _training_images(
         return None, ()
     entry = None if study is None else study.sites.get(table.name)
     if study is not None and entry is not None:
-        target = table.name == next(iter(study.sites))
-        parts = client_tables(table, entry, study.seed, study.split, target=target)
-        training = table.with_frame(pd.concat([part.frame for _, part in parts], ignore_index=True))
+        site = _cut_as_study(study, entry, table)
+        parts = [site.select(TRAIN, name).frame for name in site.clients]
+        training = table.with_frame(pd.concat(parts, ignore_index=True))
         lost = study.run.about["quarantined"].get(table.name, 0)
-        notes = _differences(study, {name for name, _ in parts}, len(training.frame))
+        notes = _differences(study, {*site.clients}, len(training.frame))
     if not lost:  # which images are read is known before any is decoded
         rows = spread_rows(np.arange(len(training.frame)))
         training = training.with_frame(training.frame.iloc[rows].reset_index(drop=True))
     images = fill_cache(training, cache, scorer.preprocess, skip_unreadable=True, progress=progress)
     return (images if (images.records >= 0).any() else None), notes
+
+
+def _cut_as_study(study: StudyRecord, entry: SiteEntry, table: SiteTable) -> StudySite:
+    """The training rows that the study used of a site: those of all its clients."""
+    target = table.name == next(iter(study.sites))
+    parts = client_tables(table, entry, study.seed, study.split, target=target)
+    frames = [part.frame.assign(role=TRAIN, client=name, reason="") for name, part in parts]
+    whole = table.with_frame(pd.concat(frames, ignore_index=True)).about(study.diseases)
+    names = tuple(name for name, _ in parts)
+    site = StudySite(entry, whole, study.seed, table.diseases, names, {"left_out": {}})
+    limited = names[0] if target and study.held_out is None else ""
+    try:
+        return change_rows(site, study.training_seed, limited, quick=study.quick)
+    except ConfigError:  # the table is another today: the difference is noted
+        return site
 
 
 def _differences(study: StudyRecord, clients: set[str], count: int) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ from chestfed.studies.scoring.batch_norm import Choice, ChosenStatistics, choose
 from chestfed.studies.scoring.held_out_patients import Check, advise_split, describe_images
 from chestfed.studies.scoring.model_outputs import score_images
 from chestfed.studies.scoring.scorer import Scorer
+from chestfed.studies.scoring.trained_patients import check_tested
 from chestfed.studies.training.data.clients import image_names, order_by_names, take_statistics
 from chestfed.studies.training.data.sites import left_out_views
 
@@ -67,6 +68,7 @@ class Evaluation:
     statistics: ChosenStatistics  #: of batch normalization
     decisions: Decisions | None = None  #: at the thresholds that were asked for
     tested: Origin | None = None  #: origin of the test images alone
+    patients_trained_on: int | None = None  #: patients scored that the model was trained on; None: unknown
 
     @property
     def auc(self) -> dict[str, float | None]:
@@ -97,6 +99,7 @@ class Evaluation:
         value = "not defined" if pd.isna(row["value"]) else f"{row['value']:.3f}"
         bounds = "" if pd.isna(row["low"]) else f" [{row['low']:.3f}, {row['high']:.3f}]"
         where = f"{self.images:,} images of {self.summary.patients:,} patients of {self.site}, {self.split} split"
+        where += f", {self.patients_trained_on:,} OF THEM TRAINED ON" if self.patients_trained_on else ""
         return f"{self.synthetic_part or self.origin.short_mark}{what} {value}{bounds} on {where}"
 
     @property
@@ -107,6 +110,7 @@ class Evaluation:
             bounds = {key: None if pd.isna(row[key]) else float(row[key]) for key in ("value", "low", "high")}
             metrics.setdefault(str(row["disease"]), {})[str(row["metric"])] = bounds
         counts = {"images": self.images, "left_out": self.left_out, "patients": self.summary.patients}
+        counts |= {"patients_trained_on": self.patients_trained_on} if self.patients_trained_on else {}
         numbers = {"site": self.site, "split": self.split, "data": str(self.origin), **counts, "metrics": metrics}
         return numbers | ({} if self.decisions is None else {"decisions": list_rows(self.decisions.confusion)})
 
@@ -217,17 +221,23 @@ def evaluate_split(
     machine: Machine,
     *,
     batch_norm: Choice | None = None,
+    allow_trained: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **settings: Any,
 ) -> Evaluation:
     """As `evaluate_model`, also of the split `held-out`, with the batch-norm statistics of `choose_statistics`.
 
     `model` is where the scorer is from, None if it is in memory; `table` is all of the site.
+
+    Raises `ConfigError` also if the model was trained on patients to be scored, unless `allow_trained`.
     """
     chosen, of_split, check = describe_images(model, table, split)
+    rows = select_rows(chosen, scorer.diseases, of_split, protocol)
+    tested = check_tested(model, scorer, table, rows, of_split, allow=allow_trained)
     statistics = choose_statistics(model, scorer, table, cache, batch_norm, progress)
     settings |= {"statistics": statistics, "check": check, "progress": progress}
-    return evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
+    done = evaluate_model(scorer, chosen, of_split, protocol, cache, machine, **settings)
+    return replace(done, notes=(*tested.notes, *done.notes), patients_trained_on=tested.trained)
 
 
 def _read_thresholds(texts: Sequence[str], scorer: Scorer) -> dict[str, float]:

@@ -190,6 +190,7 @@ def _about(evaluation: Evaluation) -> dict[str, Any]:
         "protocol": summary.protocol,
         "n": summary.units,
         "patients": summary.patients,
+        "patients_trained_on": evaluation.patients_trained_on,
         "interval_method": summary.intervals.method,
         "interval": METHODS[summary.intervals.method].about,
         "interval_references": list(METHODS[summary.intervals.method].references),

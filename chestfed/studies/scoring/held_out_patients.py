@@ -13,8 +13,9 @@ from chestfed.core.errors import ConfigError
 from chestfed.data.sites.partition import hold_out
 from chestfed.data.sites.table import SiteTable
 from chestfed.results.evaluation.protocols import list_views
-from chestfed.results.tables.run_folder import RunFolder
-from chestfed.studies.scoring.study_of_model import find_run, read_study
+from chestfed.results.tables.run_folder import RunFolder, find_run
+from chestfed.studies.scoring.study_of_model import read_study
+from chestfed.studies.scoring.trained_patients import advise_untrained
 
 #: Which images are scored, bool `[n]`, by `image` and `patient`, keyed names, and `view`; and the key's fingerprint.
 Check = Callable[[pd.DataFrame, str], np.ndarray]
@@ -39,13 +40,21 @@ def held_out_patients(model: str | None, table: SiteTable) -> SiteTable:
     entry = study.sites.get(table.name)
     if entry is not None and entry.test_fraction is not None:
         return hold_out(table.select(split="train"), entry.test_fraction, study.seed, split=study.split)[1]
-    advice = advise_split(table, split="held-out") or ". Choose another --split"
     raise ConfigError(
         f"{model}: its study drew no patients of site '{table.name}' for testing: its pipeline has no test_fraction "
-        f"there{advice}",
+        f"there{_advise_other(model, table)}",
         kind="no patients held out",
         site=table.name,
     )
+
+
+def _advise_other(model: str | None, table: SiteTable) -> str:
+    """The split to test on instead, or why it is no test of the model."""
+    advice = advise_split(table, split="held-out")
+    if not advice:
+        return ". Choose another --split"
+    reason = advise_untrained(model, table, advice.split()[2])
+    return f"{advice}; but {reason}" if reason else advice
 
 
 def advise_split(table: SiteTable, split: str, views: Sequence[str] | None = None) -> str:

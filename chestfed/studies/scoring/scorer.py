@@ -69,6 +69,7 @@ class Scorer:
     origin: Origin | None = None  #: what it was trained on; None if the file does not say
     notes: tuple[str, ...] = ()  #: what a reader has to know of how it was opened
     network: nn.Module | None = None  #: what `call` runs, if it is a network of torch and not a program
+    file: Path | None = None  #: that it was opened from
 
     @property
     def diseases(self) -> tuple[str, ...]:
@@ -118,7 +119,8 @@ class ModelFile:
             )
         preprocess = preprocess.model_copy(update={"size": declared_size or size or preprocess.size})
         output = self.declared.output or self.description.output
-        return Scorer(self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch, notes=notes)
+        about = (self.name, kind, self.digest, outputs, preprocess, output, call, self.input, batch)
+        return Scorer(*about, notes=notes, file=self.path)
 
 
 def last_line(error: Exception) -> str:

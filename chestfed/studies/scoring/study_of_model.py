@@ -9,7 +9,7 @@ from typing import Any
 from chestfed.core.errors import ConfigError
 from chestfed.results.tables.run_folder import STUDY, RunFolder
 from chestfed.studies.experiment.data import SiteEntry
-from chestfed.studies.experiment.pipeline import Evaluation
+from chestfed.studies.experiment.pipeline import Evaluation, find_training_seed
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,9 @@ class StudyRecord:
     evaluation: Evaluation
     held_out: str | None  #: the site that nothing was trained on
     overlap: str  #: what was done about patients of two sites
+    diseases: tuple[str, ...]
+    training_seed: int  #: of the choice of its training images
+    quick: bool
 
     @property
     def tests_one(self) -> bool:
@@ -34,15 +37,6 @@ class StudyRecord:
         """The site whose batch-norm statistics are stored in the models; None if they are averaged ones."""
         averaged = not self.tests_one or self.held_out is not None or self.evaluation.batch_norm == "averaged"
         return None if averaged else next(iter(self.sites), None)
-
-
-def find_run(model: str | None) -> RunFolder | None:
-    """The run folder that a model is in; `model` is one, a `kN` folder or a model file in one, or None: in memory."""
-    if model is None:
-        return None
-    path = Path(model).resolve()  # of `.`, the folders above are not in the name
-    folder = next((folder for folder in (path, *path.parents[:2]) if (folder / STUDY).is_file()), None)
-    return None if folder is None else RunFolder.open(folder)
 
 
 def read_study(run: RunFolder) -> StudyRecord:
@@ -57,9 +51,11 @@ def read_study(run: RunFolder) -> StudyRecord:
         names = names or [Path(entry.config).stem for entry in entries]  # of a federation
         sites = dict(zip(names, entries, strict=True))
         held_out = (about.get("held_out") or {}).get("sites") or [None]
-        seed = int(run.about.get("cut_seed", about["seed"]))
-        evaluation = Evaluation.model_validate(about["evaluation"])
+        seed, split = int(run.about.get("cut_seed", about["seed"])), int(about.get("split", 0))
+        evaluation, quick = Evaluation.model_validate(about["evaluation"]), bool(about.get("quick"))
+        diseases, of_training = tuple(about.get("diseases") or ()), find_training_seed(int(about["seed"]), split)
         overlap = (about.get("overlap") or {}).get("found", "refuse")
-        return StudyRecord(run, sites, seed, int(about.get("split", 0)), evaluation, held_out[0], overlap)
+        settings = (diseases, of_training, quick)
+        return StudyRecord(run, sites, seed, split, evaluation, held_out[0], overlap, *settings)
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{run.path / STUDY}: cannot be read: {error}") from None

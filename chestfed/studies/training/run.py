@@ -6,6 +6,7 @@ sites (pixels, labels), and the code. The same command therefore finds its own u
     runs/<pipeline>-<digest>/
         study.json       identity: configuration, digests, versions
         sites.json, thumbnails.npz      what a report says of the sites
+        trained_patients.parquet        keyed names of the patients trained on
         k1/ k2/ ...      state of stage 2, model, predictions, result, manifest.json
             hospitals/<site>/    predictions and result on a hospital's own held-out patients
         table.csv
@@ -67,6 +68,7 @@ from chestfed.studies.training.costs import count_state_bytes
 from chestfed.studies.training.data.clients import Outputs, TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.data.mistakes import write_mistakes
+from chestfed.studies.training.data.trained_patients import write_trained
 from chestfed.studies.training.identity import identify, stage_1_identity
 from chestfed.studies.training.loop import History, retrain_if_damaged, train_federated
 from chestfed.studies.training.pretrain import STATE, Pretrained, new_network
@@ -125,8 +127,9 @@ def run_study(
         write_identity(folder, experiment)
         deployment.describe(folder, experiment)
         write_hospitals(folder, experiment)
-        write_manifest(folder, part, FILES)
         clients = tuple(client.name for client in experiment.clients)
+        write_trained(folder, experiment.sites, clients, pipeline.model, experiment.test.key)
+        write_manifest(folder, part, FILES)
         tell(
             "study_started",
             StudyRun(folder, name, pipeline, identity, experiment.origin, clients, experiment.held_out),

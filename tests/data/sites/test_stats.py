@@ -103,7 +103,9 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
     assert advice.endswith("The hospital has too few patients for Mass (19 in all).")
     assert describe_test_split(table.select("train"), config, least=10) == []
     drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
-    assert "splits.seed and the site's name (chestxray8)" in describe_test_split(table, drawn, least=0)[0]
+    assert (
+        "the site's name (chestxray8) and all its patients and labels" in describe_test_split(table, drawn, least=0)[0]
+    )
 
 
 def test_patient_of_many_images_is_counted(tmp_path: Path) -> None:

@@ -65,6 +65,7 @@ def test_card_has_metadata_and_results(tiny_study: Path, tmp_path: Path) -> None
     assert expected.items() <= values.items()
     assert expected
     assert "SYNTHETIC" in body
+    assert "statistics are in the file: they are of training images of chexpert alone." in body
     for line in body.splitlines():
         assert str(tmp_path) not in line
         assert str(tiny_study) not in line

@@ -26,11 +26,13 @@ from chestfed.reports.pages.page import make_report
 from chestfed.results.evaluation.labeled import Scored
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.collect import load_results
-from chestfed.results.tables.run_folder import RunFolder
+from chestfed.results.tables.run_folder import COMMON_FILE, RunFolder
 from chestfed.results.tables.views import render_tables
+from chestfed.studies.experiment.data import SiteEntry
 from chestfed.studies.experiment.device import machine_with
-from chestfed.studies.scoring.batch_norm import ChosenStatistics, choose_statistics
+from chestfed.studies.scoring.batch_norm import ChosenStatistics, choose_statistics, describe_stored
 from chestfed.studies.scoring.scorers import Declared, Scorer, open_scorer
+from chestfed.studies.scoring.study_of_model import StudyRecord, read_study
 from tests.cases import assert_refused
 from tests.command_line import call
 from tests.results.tables.finished_runs import seal_run
@@ -158,11 +160,48 @@ def test_other_training_images_are_noted(tiny_study: Path, run: Path) -> None:
     assert choose_statistics(str(run), scorer, fewer, tiny_study / "cache").notes
 
 
+def test_statistics_of_fewer_training_images(tiny_study: Path, run: Path, tmp_path: Path) -> None:
+    """As many as the study trained on, where `training_images`, `positives` or `quick` leave some out."""
+    scorer, table = open_site_and_model(tiny_study, run)
+    every = choose_statistics(str(run), scorer, table, tiny_study / "cache").images
+    copy = edit_study(run, tmp_path)
+    about = json.loads((copy / "study.json").read_text())
+    (entry,) = (entry for entry in about["configuration"]["sites"] if entry["config"] == "chestxray8.yaml")
+    entry["training_images"] = 9
+    (copy / "study.json").write_text(json.dumps(about))
+    seal_run(copy)
+    fewer = choose_statistics(str(copy), scorer, table, tiny_study / "cache").images
+    assert every is not None
+    assert fewer is not None
+    assert 0 < len(fewer.records) <= 9 < len(every.records)
+
+
+def test_stored_statistics_are_described(run: Path, tmp_path: Path) -> None:
+    study = read_study(RunFolder.open(run))
+    assert "images of chexpert alone" in describe_stored(study)
+    assert "not recorded" in describe_stored(None)
+    assert "chexpert" not in describe_stored(study, COMMON_FILE)
+    for changed, text in (
+        (
+            replace(study, evaluation=study.evaluation.model_copy(update={"batch_norm": "averaged"})),
+            "AUCs are with them",
+        ),
+        (replace(study, held_out="vindr"), "AUCs at vindr are with them; at hospitals that trained"),
+        (replace(study, sites=dict.fromkeys("ab", make_tested_entry(study))), "AUCs are not with them"),
+    ):
+        assert "averaged over the clients" in describe_stored(changed)
+        assert text in describe_stored(changed)
+
+
+def make_tested_entry(study: StudyRecord) -> SiteEntry:
+    return next(iter(study.sites.values())).model_copy(update={"test_fraction": 0.3})
+
+
 CUT = f"""
 title: Two hospitals, cut by patient
 sites:
   - {{config: {SITES / "mimic_cxr.yaml"}, clients: 2, test_fraction: 0.4}}
-  - {{config: {SITES / "vindr.yaml"}, test_fraction: 0.3, validation_fraction: 0.2}}
+  - {{config: {SITES / "vindr.yaml"}, test_fraction: 0.3, validation_fraction: 0.2, training_images: 10}}
 preprocess: {{size: 32}}
 model: {{name: small, blocks: [1], init_features: 4, growth_rate: 4, norm: batch}}
 pretrain: {{epochs: 1, batch_size: 8, lr: 1.0e-2}}

@@ -48,6 +48,7 @@ from chestfed.studies.training.data.sites import (
     permute_labels,
     refuse_unlabeled,
 )
+from chestfed.studies.training.data.trained_patients import refuse_trained
 from chestfed.studies.training.reporting import current
 
 
@@ -156,7 +157,8 @@ def make_experiment(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mac
         pipeline.alternatives.refuse_unknown([site.name for site in sites])
     study: list[StudySite] = []
     for place, site in enumerate(sites):
-        site = _change_rows(site, pipeline, pipeline.training_seed, site.clients[0] if place == 0 else "")
+        target = site.clients[0] if place == 0 else ""
+        site = change_rows(site, pipeline.training_seed, target, quick=pipeline.quick)
         if site.name not in joins:
             site = site.move([OWN_TEST], UNUSED, "test images of a hospital that is not scored on its own patients")
         has_test = len(site.find(OWN_TEST)) or (site.name in joins and len(site.find(TEST)))
@@ -212,7 +214,7 @@ def list_joins(pipeline: Pipeline, clients: Mapping[str, int]) -> dict[str, int]
     return joins if len(joins) > 1 and pipeline.evaluation.hospitals == "own_test" else {}
 
 
-def _change_rows(site: StudySite, pipeline: Pipeline, seed: int, target: str = "") -> StudySite:
+def change_rows(site: StudySite, seed: int, target: str = "", *, quick: bool) -> StudySite:
     """The site with the share of positives, the negative control and the number of images that its entry asks for.
 
     `target` is the client that alone has so many images, if the site has several.
@@ -220,11 +222,11 @@ def _change_rows(site: StudySite, pipeline: Pipeline, seed: int, target: str = "
     site = thin_positives(site, seed)
     site = permute_labels(site) if site.entry.control == "labels_permuted" else site
     images = site.entry.training_images
-    site = limit_scored(site, QUICK_SCORED_IMAGES) if pipeline.quick else site
-    for client in site.clients if pipeline.quick else ():
+    site = limit_scored(site, QUICK_SCORED_IMAGES) if quick else site
+    for client in site.clients if quick else ():
         if len(site.find(TRAIN, client)) > QUICK_IMAGES:
             site = limit_training(site, QUICK_IMAGES, seed, client if len(site.clients) > 1 else "")
-    if images is None or (pipeline.quick and images >= QUICK_IMAGES):
+    if images is None or (quick and images >= QUICK_IMAGES):
         return site
     site = limit_training(site, images, seed, target if len(site.clients) > 1 else "")
     if not all(len(site.find(TRAIN, name)) for name in site.clients):
@@ -238,7 +240,7 @@ def _hold_out_site(pipeline: Pipeline, sites: Sequence[StudySite], machine: Mach
     assert pipeline.held_out is not None
     name, images = pipeline.held_out.sites[0], pipeline.held_out.images
     held = next(site for site in sites if site.name == name)
-    others = [_change_rows(site, pipeline, pipeline.seed) for site in sites if site is not held]
+    others = [change_rows(site, pipeline.seed, quick=pipeline.quick) for site in sites if site is not held]
     split, views = None if images == "all" else images, list_views(pipeline.evaluation.protocol)
     frame = held.table.frame
     rows = np.ones(len(frame), bool)
@@ -326,13 +328,14 @@ def load_images(
         All missing or unreadable images, unless `skip_unreadable`; then they are counted and left out.
     ConfigError
         If two sites share images or patients, unless these are to be left out; if none of the images that a client
-        trains on, or that are scored, can be read; as `check_features`, before any is decoded.
+        trains on, or that are scored, can be read; as `check_features` and `refuse_trained`, before any is decoded.
     ChestfedError
         If there are real patients and their key file can't be used.
     """
     first = experiments[0]
     for experiment in experiments:
         check_features(experiment.pipeline)
+        refuse_trained(experiment.sites, experiment.pipeline.model)
     key = key or key_for(public=all(site.table.phantoms for study in experiments for site in study.sites))
     reporters = current()
     united = _unite(experiments)
