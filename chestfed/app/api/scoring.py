@@ -62,16 +62,11 @@ def evaluate(
     size, input, output_type, model_config
         Side of its images, by default 320; for a module also `channels`, `range`, `mean` and `std`, by default
         ImageNet's; logits (default), probabilities or scores; the description of a file. All are in docs/evaluation.md.
-    batch_norm, thresholds
+    batch_norm, thresholds, allow_trained
         own: statistics of the site's training images; stored: the model's; by default as its study did. Probability
-        from which an image is called positive, one or by disease: gives `decisions`.
-    allow_trained
-        Score patients too that the model was trained on; `patients_trained_on` counts them.
+        from which an image is positive, one or by disease: gives `decisions`. Whether patients trained on are scored.
 
-    Raises
-    ------
-    ConfigError
-        If the model or the site cannot be opened, or the model was trained on patients to be scored.
+    Raises `ConfigError` if model or site cannot be opened, or the model was trained on patients to be scored.
     """
     from chestfed.results.evaluation.intervals.methods import Intervals
     from chestfed.studies.experiment.device import machine_with
@@ -80,16 +75,19 @@ def evaluate(
     from chestfed.studies.scoring.scorer import Declared
 
     _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
-    names = None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
-    declared = Declared(k, names, optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
+    declared = Declared(k, _list_names(diseases), optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
     machine, opened = machine_with(device), _open_site(site, data, cache)
     reference, scorer = _open_model(model, declared, input, machine, opened.name)
-    settings: dict[str, Any] = {"how": Intervals(interval, resamples), "thresholds": _list(thresholds)}
-    settings |= {"batch_norm": batch_norm, "allow_trained": allow_trained}
+    how, at = Intervals(interval, resamples), _list(thresholds)
+    settings: dict[str, Any] = {"how": how, "thresholds": at, "batch_norm": batch_norm, "allow_trained": allow_trained}
     with making_folder(as_path(out or "runs/evaluations", "out"), "out"):
         done = evaluate_split(reference, scorer, opened.site_table, split, protocol, opened.cache, machine, **settings)  # type: ignore[arg-type]
         write(done, Path(out or f"runs/evaluations/{done.name}"))
     return done
+
+
+def _list_names(diseases: Sequence[str] | None) -> tuple[str, ...] | None:
+    return None if diseases is None else tuple(listed(diseases, "diseases", str)) or None
 
 
 def _list(thresholds: float | Mapping[str, float] | None) -> list[str]:

@@ -120,7 +120,7 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
     if drawn:
         sentences.append(
             f"The {' and '.join(drawn)} patients are drawn from splits.seed, the site's name ({table.name}) and all "
-            "its patients and labels: if an image or label changes, most of them may be others, whom earlier models were "
+            "its patients and labels: if an image or label changes, most of them may be others, whom earlier models "
             "trained on. `chestfed site check --fix-splits` writes the splits to a file, which keeps them."
         )
     return sentences
