@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from chestfed.core.console import plural, say
 from chestfed.core.output import output
-from chestfed.studies.training.reporting import StepReporter
+from chestfed.studies.training.reporting import StepReporter, StudyRun
 
 if TYPE_CHECKING:
     from chestfed.results.tables.frames import Results, Row
@@ -121,6 +121,9 @@ class Bars(StepBars, StepReporter):
 
     def progressed(self, name: str, done: int, total: int, note: str = "", unit: str = "") -> None:
         self.show(name, done, total, note, unit)
+
+    def study_started(self, study: StudyRun) -> None:
+        self._reported = self._clock()  # what hospitals were waited for until here is none of stage 1
 
     def stage_1_found(self) -> None:
         self._is_stage_1_found = True

@@ -217,7 +217,7 @@ def _name_owner(run: RunFolder) -> str:
     """Whose the model of the largest K is: the first hospital's where each has its own."""
     last = run.folder()
     own = (last / COMMON_FILE).is_file() and not run.configuration.get("held_out")
-    return run.row().clients[0] if own else "all hospitals"
+    return run.row().clients[0] if own else "the largest K"
 
 
 def _explain(results: Results) -> list[str]:

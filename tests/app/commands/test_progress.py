@@ -91,6 +91,18 @@ def test_bars_have_units_and_second_passes() -> None:
     ]
 
 
+def test_waiting_is_no_time_of_stage_1() -> None:
+    """For approvals of hospitals, say, before the study has a folder."""
+    out, clock = io.StringIO(), Clock()
+    study: Any = None  # is not shown
+    with Bars(Console(file=out, width=140), clock) as bars:
+        clock.now += 240
+        bars.study_started(study)
+        clock.now += 40
+        bars.pretraining(50, 100, 0.5)
+    assert "0:40 elapsed" in out.getvalue()
+
+
 def test_stage_1_of_an_earlier_run_is_named_once() -> None:
     out, clock = io.StringIO(), Clock()
     with Bars(Console(file=out, width=140), clock) as bars:

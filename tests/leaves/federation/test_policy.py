@@ -24,6 +24,7 @@ from chestfed.leaves.federation.handshake import approval_digest
 from chestfed.leaves.federation.hospital.audit import audit
 from chestfed.leaves.federation.hospital.local import count_patients
 from chestfed.leaves.federation.hospital.log import open_log
+from chestfed.leaves.federation.hospital.obstacles import find_obstacle
 from chestfed.leaves.federation.hospital.participant import Participant
 from chestfed.leaves.federation.hospital.plan import planned_models
 from chestfed.leaves.federation.hospital.policy import (
@@ -289,6 +290,27 @@ def test_study_waits_for_approval(home: Path, monkeypatch: pytest.MonkeyPatch) -
         approve(hospital, "0" * 64)
     with assert_refused(ChestfedError, kind="not approved"):
         revoke(hospital, approved[0])
+
+
+def test_missing_split_is_found_before_approval(home: Path) -> None:
+    """The hospital's screen says what is there; the server the key alone, and no file is read for a server."""
+    sample = sample_hospital("chexpert", home / "split", home / "synthetic_hospitals")
+    hospital = replace(sample, file=sample.file.model_copy(update={"policy": Policy(approval="required")}))
+    wrong = pipeline("evaluation.split=test")
+    with assert_refused(Later, kind="not approved"):
+        check_pipeline(wrong, 0, hospital)
+    ((digest, waiting),) = read_pending(hospital).items()
+    assert "set evaluation.split: valid" in find_obstacle(digest, waiting, hospital)
+    with assert_refused(Refused, kind="cannot begin", study=digest) as refused:
+        check_pipeline(wrong, 0, hospital)
+    told = str(refused.value)
+    assert "no image for evaluation.split: test" in told
+    assert "images)" not in told
+    assert str(home) not in told
+    right = pipeline()
+    with assert_refused(Later, kind="not approved"):
+        check_pipeline(right, 0, hospital)
+    assert not find_obstacle(approval_digest(right), right, hospital)
 
 
 def test_what_leaves_is_part_of_an_approval(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,11 @@ from chestfed.core.console import command, open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.core.output import add_result
 from chestfed.leaves.federation.commands.arguments import HospitalFolder, Insecure, require_flower
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from chestfed.leaves.federation.settings import Hospital
 
 
 def federation_join(
@@ -76,8 +81,8 @@ def federation_hospital(
         chestfed federation hospital trial/hospitals/chexpert --check
     """
     require_flower()
-    from chestfed.leaves.federation.description import describe
     from chestfed.leaves.federation.hospital import policy
+    from chestfed.leaves.federation.hospital.obstacles import find_obstacle
     from chestfed.leaves.federation.hospital.taking_part import check_hospital, take_part
     from chestfed.leaves.federation.parcels import shown_in_line
     from chestfed.leaves.federation.settings import read_hospital, refuse_open_network, split_address
@@ -85,20 +90,12 @@ def federation_hospital(
     hospital, console = read_hospital(folder), open_console()
     if insecure:
         refuse_open_network(split_address(hospital.file.server)[0])
-    state = hospital.path("state")
     if pending:
-        waiting = policy.read_pending(hospital)
-        for digest, pipeline in waiting.items():
-            say(console, f"study {digest}")
-            for line in describe(pipeline, hospital.file.hospital, hospital.results):
-                say(console, f"  {line}")
-            say(console, f"  whole pipeline: {state / 'pending' / f'{digest}.yaml'}")
-        if not waiting:
-            say(console, "no study waits for an approval")
-        for digest, entry in policy.read_approvals(state).items():
-            ended = f"; revoked {entry.revoked}" if entry.revoked else ""
-            say(console, f"study {digest}: {shown_in_line(entry.title)}: approved {entry.time} by {entry.by}{ended}")
+        _show_pending(console, hospital)
     elif approve is not None:
+        waiting = policy.read_pending(hospital)
+        if approve in waiting and (obstacle := find_obstacle(approve, waiting[approve], hospital)):
+            raise ConfigError(f"not approved, because it cannot begin here: {obstacle}", kind="cannot begin")
         approval = policy.approve(hospital, approve)
         text = (
             f"approved by {approval.by}: {shown_in_line(approval.title)}. The server asks again within a minute; the "
@@ -112,6 +109,29 @@ def federation_hospital(
         check_hospital(hospital, lambda text: say(console, text), insecure=insecure, connect=not offline)
     else:
         take_part(hospital, lambda text: say(console, text), insecure=insecure)
+
+
+def _show_pending(console: Console, hospital: Hospital) -> None:
+    """Print the studies that wait, whether each could begin here, and those that were approved."""
+    from chestfed.leaves.federation.description import describe
+    from chestfed.leaves.federation.hospital import policy
+    from chestfed.leaves.federation.hospital.obstacles import find_obstacle
+    from chestfed.leaves.federation.parcels import shown_in_line
+
+    state = hospital.path("state")
+    waiting = policy.read_pending(hospital)
+    for digest, pipeline in waiting.items():
+        say(console, f"study {digest}")
+        for line in describe(pipeline, hospital.file.hospital, hospital.results):
+            say(console, f"  {line}")
+        say(console, f"  whole pipeline: {state / 'pending' / f'{digest}.yaml'}")
+        if obstacle := find_obstacle(digest, pipeline, hospital):
+            say(console, f"  CANNOT BEGIN HERE: {obstacle}", "red")
+    if not waiting:
+        say(console, "no study waits for an approval")
+    for digest, entry in policy.read_approvals(state).items():
+        ended = f"; revoked {entry.revoked}" if entry.revoked else ""
+        say(console, f"study {digest}: {shown_in_line(entry.title)}: approved {entry.time} by {entry.by}{ended}")
 
 
 def federation_audit(

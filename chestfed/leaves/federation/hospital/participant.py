@@ -41,6 +41,7 @@ from chestfed.leaves.federation.hospital.local import (
 )
 from chestfed.leaves.federation.hospital.log import DIGEST, fields_of, file_of, hash_parcel, hospital_log, request_entry
 from chestfed.leaves.federation.hospital.noise import add_noise, check_buffers, check_epsilon
+from chestfed.leaves.federation.hospital.obstacles import describe_failure
 from chestfed.leaves.federation.hospital.plan import is_round
 from chestfed.leaves.federation.hospital.proposal import read_pipeline
 from chestfed.leaves.federation.hospital.study import StageTwo, Study, read_code, read_members, read_request
@@ -393,4 +394,4 @@ def _hide_details(error: ChestfedError) -> str:
         return str(error)
     if isinstance(error, NotWrittenError):
         return f"the hospital cannot write to its disk ({error.reason}); its own screen says where"
-    return f"{type(error).__name__} at the hospital; its own screen says more"
+    return describe_failure(error)

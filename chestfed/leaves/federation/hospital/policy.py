@@ -115,7 +115,7 @@ def check_pipeline(pipeline: Pipeline, place: int, hospital: Hospital) -> None:
     Raises
     ------
     Refused
-        With each key of the policy, its value and the pipeline's.
+        With each key of the policy, its value and the pipeline's; or if it cannot begin at this hospital.
     Later
         If it waits for an approval, or for the time of day at which the hospital computes.
     """
@@ -138,7 +138,14 @@ def _wait_for_approval(pipeline: Pipeline, hospital: Hospital) -> None:
                 text = f"{len(waiting)} studies wait for an approval at the hospital already"
                 raise Refused(text, kind="too many pending")
             write_text(file, yaml.safe_dump(shareable(pipeline), sort_keys=False, allow_unicode=True))
+        if (obstacle := place_obstacle(digest, hospital)).exists():
+            raise Refused(obstacle.read_text(encoding="utf-8"), kind="cannot begin", study=digest)
         raise Later(f"the study {digest} waits for an approval at the hospital", kind="not approved", study=digest)
+
+
+def place_obstacle(digest: str, hospital: Hospital) -> Path:
+    """The file that says why a study that waits cannot begin at this hospital, as far as the server may know it."""
+    return hospital.path("state") / _PENDING / f"{digest}.txt"
 
 
 def check_approval(digest: str, hospital: Hospital) -> None:

@@ -123,7 +123,8 @@ class Conversation:
             reasons = self._failures[name]
             raise TrainingError(
                 f"{reasons[-1]}. That was failure {len(reasons)} of {name} in a row. What is finished is kept; the "
-                "same command resumes with this round",
+                "same command resumes with this round. A changed pipeline is another study, which hospitals approve "
+                "anew",
                 kind="failures in a row",
                 hospital=name,
             )
