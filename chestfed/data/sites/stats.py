@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
@@ -104,7 +105,7 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
             f"{format_title(disease)} {counts[disease][0]:,} positive and {counts[disease][1]:,} negative"
             for disease in few
         )
-        key = f"the test patients in {config.splits.file}" if config.splits.file else "splits.test_fraction"
+        key = f"the test patients in {Path(config.splits.file).name}" if config.splits.file else "splits.test_fraction"
         sentences.append(
             f"Test patients: {named}. With fewer than {least} of a class the AUC stays out of the mean; with "
             f"0 there is none. {advise_test_fraction(few, least, key)}"

@@ -53,8 +53,8 @@ MISSING = "missing"
 WITHIN = "within"
 #: Remarks in tables of groups: on a disease with few patients, and on pairs within groups.
 FEW = (
-    f"few: in this group, or another one of its column, fewer than {LEAST_PATIENTS} patients have the disease or are "
-    "without it; all means of a column's groups are over the same diseases, the others"
+    f"few: in this group, or another one of its column that has a mean, fewer than {LEAST_PATIENTS} patients have the "
+    "disease or are without it; all means of a column's groups are over the same diseases, the others"
 )
 PAIRS = (
     "within: share of concordant pairs among those whose two images are of one group (obuchowski), below it the AUC "

@@ -31,8 +31,7 @@ HOLM: Final = "Holm: p corrected over all diseases and rows, the means among the
 #: Stands before the answer of a quick study.
 QUICK: Final = (
     "QUICK: few images and few steps, which many methods share. It shows that everything runs and that something is "
-    "learned; run it without --quick for figures and for the alternatives that it leaves out: own data alone, "
-    "fine-tuned, centralized."
+    "learned; run it without --quick for figures and for all of the pipeline's alternatives."
 )
 #: The AUC of a score without information.
 _CHANCE: Final = 0.5

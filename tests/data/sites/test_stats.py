@@ -11,7 +11,7 @@ from rich.console import Console
 
 from chestfed.data.sites.opening import open_all_views, survey_site
 from chestfed.data.sites.stats import advise_test_fraction, dataset_table, describe_test_split, render
-from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C
+from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.data.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.data.sites.releases.test_chexpert import P1, P2, T1, V1
 from tests.data.sites.releases.test_chexpert import row as chexpert_row
@@ -102,6 +102,20 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
     assert advice.startswith("Raise splits.test_fraction to test more patients with Edema. ")
     assert advice.endswith("The hospital has too few patients for Mass (19 in all).")
     assert describe_test_split(table.select("train"), config, least=10) == []
+
+
+def test_no_folder_of_a_splits_file_in_the_notes(tmp_path: Path) -> None:
+    people = "".join(row(f"{number:08d}_000.png", "Edema", str(number)) for number in range(1, 31))
+    training = "".join(f"{number:08d}_000.png\n" for number in range(2, 31))
+    lists = {"test_list.txt": "00000001_000.png\n", "train_val_list.txt": training}
+    table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + people, **lists})
+    config = load_bundled("chestxray8")
+    config = config.model_copy(
+        update={"splits": config.splits.model_copy(update={"file": "/data/ward 7/x.splits.csv"})}
+    )
+    (sentence, *_) = describe_test_split(table, config, least=10)
+    assert "the test patients in x.splits.csv" in sentence
+    assert "ward 7" not in sentence
     drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
     assert (
         "the site's name (chestxray8) and all its patients and labels" in describe_test_split(table, drawn, least=0)[0]

@@ -13,7 +13,7 @@ from chestfed.results.evaluation.intervals.methods import Intervals
 from chestfed.results.evaluation.joining.groups import find_gap
 from chestfed.results.evaluation.joining.planning import assume
 from chestfed.results.evaluation.labeled import LEAST_PATIENTS, NO_DISEASE_COUNTS, Scored, find_counted
-from chestfed.results.evaluation.summary import summarize
+from chestfed.results.evaluation.summary import FEW, summarize
 
 NAMES = ("edema", "effusion")
 
@@ -109,6 +109,17 @@ def test_groups_have_means_over_common_diseases() -> None:
     for group in ("F", "M"):
         assert aucs[group, "mean"] == aucs[group, "effusion"]
     assert find_gap(scored.columns()[0], {"F": women, "M": ~women}) is None
+
+
+def test_a_group_without_a_mean_takes_none_from_the_others() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random((400, 2)) < 0.5).astype(float)
+    scored = Scored(rng.random((400, 2)), labels, np.arange(400), NAMES)
+    groups = {"sex": np.where(np.arange(400) < 12, "F", "M")}
+    frame = summarize(scored, "frontal-image", Intervals(resamples=50), groups, probabilities=False).subgroups
+    over = frame[(frame["disease"] == "mean") & frame["group"].isin(["F", "M"])].set_index("group")["over_diseases"]
+    assert over.to_dict() == {"F": 0, "M": 2}
+    assert "another one of its column that has a mean" in FEW
 
 
 def test_power_leaves_rare_diseases_out() -> None:

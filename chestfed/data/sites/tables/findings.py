@@ -174,7 +174,7 @@ def _remark_on_terms(
             f"{rows.name}: {int(long.waiting.sum()):,} findings of {place} are not confirmed; in {number:,} of "
             f"{total:,} {noun} a disease that is not mentioned beside them is missing"
         )
-    for reason, group in (("not confirmed", flags.waiting), ("of unknown meaning", flags.vague)):
+    for reason, group in (("not confirmed", flags.waiting), ("that say nothing", flags.vague)):
         for disease, codes in findings.items():
             source.unread(f"terms {reason}", disease, int((codes[group] == UNLABELLED).sum()))
     states = (code for meaning in long.meanings if meaning is not None for code in meaning.findings.values())

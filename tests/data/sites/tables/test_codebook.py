@@ -102,6 +102,9 @@ def test_only_confirmed_codes_count(tmp_path: Path) -> None:
         assert "1 findings of x.codes.csv are not confirmed; in 1 of 2 images" in opened.notes[0]
     write_book(tmp_path / "x.codes.csv", [codes[0], replace(codes[1], confirmed="lexicon")])
     assert column(open_table(tmp_path, table, rows, diseases=["edema"]), "edema") == [1, 1]
+    write_book(tmp_path / "x.codes.csv", [codes[0], replace(codes[1], meaning="missing", confirmed="yes")])
+    opened = open_table(tmp_path, table, rows, diseases=["edema"])
+    assert opened.not_understood == {"terms that say nothing": {"edema": 1}}
 
 
 def test_every_meaning_can_be_read_back() -> None:
