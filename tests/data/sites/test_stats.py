@@ -105,8 +105,10 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
 
 
 def test_no_folder_of_a_splits_file_in_the_notes(tmp_path: Path) -> None:
-    people = "".join(row(f"{number:08d}_000.png", "Edema", str(number)) for number in range(1, 31))
-    training = "".join(f"{number:08d}_000.png\n" for number in range(2, 31))
+    people = "".join(
+        row(f"{number:08d}_000.png", ("Edema", "No Finding")[number % 2], str(number)) for number in range(1, 61)
+    )
+    training = "".join(f"{number:08d}_000.png\n" for number in range(2, 61))
     lists = {"test_list.txt": "00000001_000.png\n", "train_val_list.txt": training}
     table = open_files(tmp_path, "chestxray8", {"Data_Entry_2017.csv": HEADER + people, **lists})
     config = load_bundled("chestxray8")
