@@ -85,6 +85,8 @@ def check_algorithm(algorithm: AlgorithmSpec | str, **options: object) -> list[s
 GROUPS = {"features": (slice(0, 1), slice(2, 3)), "normalization": (slice(1, 2),), "classifier": (slice(3, WEIGHTS),)}
 
 _NOTHING = torch.zeros(0, dtype=torch.float64)
+#: Rounds in which every weight is trained; the second is for steps that send a part of an update, and the rest later.
+_TRAINING_ROUNDS = (2, 20)
 
 
 class _Trial(Contract):
@@ -207,7 +209,9 @@ class _Trial(Contract):
                 return {"node": start, "node after its steps": node, "message": rule.message(node, 0)}
             message = rule.message(state.server)
             update, client = engine.exchange.local_round(rule, message, start, oracle)
-        return {"server": state.server, "client": client, "message": message, "update": update}
+        kept = {f"client of step '{key}'": value for key, value in engine.exchange.kept_by(client).items()}
+        own = engine.exchange.own_state(client)
+        return {"server": state.server, "client": own, **kept, "message": message, "update": update}
 
     @rule("a round changes no tensor that it was given")
     def is_pure(self) -> str | None:
@@ -244,10 +248,19 @@ class _Trial(Contract):
         is_personal = isinstance(engine, ServerEngine) and isinstance(engine.algorithm, Personal)
         if is_personal != (Can.OWN_POINTS in self.spec.can):
             return "`OWN_POINTS` is declared and the rule has no `local_point`, or the other way round"
-        for name, point in self.points(engine, self.run(engine, 2)).items():
+        problem = None
+        for rounds in _TRAINING_ROUNDS:
+            if (problem := self._find_still(rounds)) is None:
+                break
+        return problem
+
+    def _find_still(self, rounds: int) -> str | None:
+        """The weights of a point that is scored which so many rounds do not change, as a problem."""
+        engine = self.engine()
+        for name, point in self.points(engine, self.run(engine, rounds)).items():
             still = (point.primal == self.origin.primal).nonzero().flatten().tolist()
             if still:
-                return f"{name}: after two rounds the weights {still} of {len(point.primal)} are where they began"
+                return f"{name}: after {rounds} rounds the weights {still} of {len(point.primal)} are where they began"
         return None
 
     @rule(BETTER)

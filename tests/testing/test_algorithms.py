@@ -208,6 +208,27 @@ class Twice(Step):
         return replace(arrived, parts=parts)
 
 
+@dataclass(frozen=True)
+class LeftOver:
+    change: Tensor
+
+
+class LargestChange(Step):
+    """The largest change is sent; the others are kept at the client, and added to the next."""
+
+    key = "largest"
+
+    def start_client(self, message: Point) -> LeftOver:
+        return LeftOver(torch.zeros_like(message.primal))
+
+    def at_client(self, update: Point, message: Point, kept: LeftOver, draw: Any) -> tuple[Point, LeftOver]:
+        change = update.primal - message.primal + kept.change
+        sent = torch.zeros_like(change)
+        place = change.abs().argmax()
+        sent[place] = change[place]
+        return Point(message.primal + sent, update.dual), LeftOver(change - sent)
+
+
 def broken(rule: type[FedProx], **changes: Any) -> list[str]:
     spec = replace(FEDAVG, name="x", build=lambda options, setting: rule(setting.window, setting.local_lr), **changes)
     with pytest.raises(ContractError) as caught:
@@ -317,6 +338,12 @@ def test_updates_are_decoded_for_the_server(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(algorithms, "ROUNDS", 20)
     spec = replace(FEDAVG, name="x", sends="2d", exact="no", steps=lambda options: (Twice(),))
     assert {algorithms.COUNTS, algorithms.MEAN} <= set(check_algorithm(spec))
+
+
+def test_a_step_may_keep_a_state_at_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithms, "ROUNDS", 20)
+    spec = replace(FEDAVG, name="x", exact="no", steps=lambda options: (LargestChange(),))
+    assert {algorithms.TENSORS, algorithms.TRAINED} <= set(check_algorithm(spec))
 
 
 @pytest.mark.slow

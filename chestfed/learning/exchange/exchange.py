@@ -80,6 +80,12 @@ class Exchange:
         """The rule's part of a client's state."""
         return state.rule if isinstance(state, StatesAtClient) else state
 
+    def kept_by(self, state: Any) -> dict[str, Any]:
+        """The steps' parts of a client's state, by their keys; of those that keep something."""
+        if not isinstance(state, StatesAtClient):
+            return {}
+        return {step.key: kept for step, kept in zip(self.steps, state.steps, strict=True) if named_tensors(kept)}
+
     def local_round(self, rule: Any, message: Any, state: Any, oracle: Any) -> tuple[Any, Record]:
         """The rule's local round at a client: what is sent, and its new state."""
         before, what = self.own_state(state), f"{type(rule).__name__}.local_round"
