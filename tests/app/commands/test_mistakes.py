@@ -70,7 +70,7 @@ ERRORS: list[Mistake] = [
     ("study --set windows=[a]", "invalid value", {"key": "windows.0"}),
     ("study --set evaluation.interval=obuchovski", "invalid value", {"suggestion": "obuchowski"}),
     ("study --set samples.size=tini", "invalid value", {"key": "samples.size", "suggestion": "tiny"}),
-    ("study --set title=[1]", "invalid value", {"key": "title"}),
+    ("study --set preprocess=[1]", "invalid value", {"key": "preprocess"}),
     ("study --k 0", "invalid value", {}),
     ("study --k one", "invalid value", {"place": "--k"}),
     ("study digits_ih --k 9", "invalid value", {"key": "k", "place": "--k"}),
