@@ -24,7 +24,7 @@ from chestfed.data.sites.table import SiteTable
 _NO_SHARE: Final = 1e-9
 #: Draws of a partition until every client has patients.
 _DRAWS: Final = 1000
-_ADVICE: Final = "rewrite the file with `chestfed site check --fix-splits`"
+_ADVICE: Final = "correct the file, one row per patient"
 
 
 def split_patients(
@@ -249,25 +249,37 @@ def _deal_unlike(frame: pd.DataFrame, diseases: Sequence[str], clients: int, see
 
 def join_splits(raw: pd.DataFrame, path: Path, source: Source) -> pd.DataFrame:
     """Raw rows with the splits of the file; a patient that it lacks, or names twice, is a problem."""
+    of_patient = read_splits(path, source)
+    if of_patient is None:
+        return raw
+    places = pd.Index([*of_patient], dtype=object).get_indexer(pd.Index(raw["patient"].astype(object)))
+    lacking = (places < 0) & raw["patient"].notna().to_numpy(dtype=bool)
+    advice = "add such patients with `chestfed site check --fix-splits`, which moves no other"
+    for file, row in zip(raw["file"][lacking], raw["row"][lacking], strict=True):
+        text = f"this row's patient is not in {source.name(path)}"
+        source.problem("patient without a split", str(file), text, int(row), advice)
+    splits = np.array([*of_patient.values(), None], dtype=object)
+    return raw.assign(split=splits[places])
+
+
+def read_splits(path: Path, source: Source) -> dict[str, str] | None:
+    """Patient -> split of such a file, in its order; an unknown split, or a patient named twice, is a problem.
+
+    None, with a problem, if the file cannot be read.
+    """
     frame = source.read(path, ["patient", "split"])
     if frame is None:
-        return raw
+        return None
     frame, _ = drop_invisible(frame)
     rows = frame["row"].to_numpy()
     unknown = ~frame["split"].isin(SPLITS).to_numpy(dtype=bool)
     source.bad_rows(path, "unknown split", unknown, rows, f"the split is not one of {', '.join(SPLITS)}", _ADVICE)
     twice = frame["patient"].duplicated().to_numpy(dtype=bool)
     source.bad_rows(path, "duplicate patient", twice, rows, "an earlier row has the same patient", _ADVICE)
-    frame = frame[~unknown & ~twice]
-    places = pd.Index(frame["patient"]).get_indexer(raw["patient"].astype(object))
-    lacking = (places < 0) & raw["patient"].notna().to_numpy(dtype=bool)
-    for file, row in zip(raw["file"][lacking], raw["row"][lacking], strict=True):
-        text = f"this row's patient is not in {source.name(path)}"
-        source.problem("patient without a split", str(file), text, int(row), _ADVICE)
-    splits = np.array([*frame["split"], None], dtype=object)
-    return raw.assign(split=splits[places])
+    sound = frame[~unknown & ~twice & frame["patient"].notna()]
+    return dict(zip(sound["patient"].tolist(), sound["split"].tolist(), strict=True))
 
 
 def splits_text(splits: Mapping[str, str]) -> str:
-    """The text of such a file, from patient -> split, in the order of the patients' names."""
-    return pd.DataFrame(sorted(splits.items()), columns=["patient", "split"]).to_csv(index=False, lineterminator="\n")
+    """The text of such a file, from patient -> split, in their order."""
+    return pd.DataFrame([*splits.items()], columns=["patient", "split"]).to_csv(index=False, lineterminator="\n")

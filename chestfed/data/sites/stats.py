@@ -105,10 +105,10 @@ def describe_test_split(table: SiteTable, config: SiteConfig, least: int) -> lis
             f"{format_title(disease)} {counts[disease][0]:,} positive and {counts[disease][1]:,} negative"
             for disease in few
         )
-        key = f"the test patients in {Path(config.splits.file).name}" if config.splits.file else "splits.test_fraction"
+        how = advise_splits(config.splits.file, "test")
         sentences.append(
             f"Test patients: {named}. With fewer than {least} of a class the AUC stays out of the mean; with "
-            f"0 there is none. {advise_test_fraction(few, least, key)}"
+            f"0 there is none. {advise_test_patients(few, least, how)}"
         )
     for split in SPLITS:
         images = table.select(split).frame["patient"].value_counts()
@@ -136,14 +136,21 @@ def _count_classes(table: SiteTable) -> dict[str, tuple[int, int]]:
     }
 
 
-def advise_test_fraction(few: Mapping[str, int], least: int, key: str) -> str:
-    """Advice on diseases with too few test patients of a class: which key to raise, or that the hospital has too few.
+def advise_splits(file: str | None, split: str) -> str:
+    """What gives a split of a site more patients: `Raise splits.test_fraction`; with a file of splits another."""
+    if file is None:
+        return f"Raise splits.{split}_fraction in the site's YAML"
+    return f"Move training patients to {split} in {Path(file).name}, before a model is trained on them,"
+
+
+def advise_test_patients(few: Mapping[str, int], least: int, how: str) -> str:
+    """Advice on diseases with too few test patients of a class: how to test more, or that the hospital has too few.
 
     `few` has the hospital's patients of that class, of each disease: half of them may be tested.
     """
     enough = [format_title(disease) for disease, patients in few.items() if patients >= 2 * least]
     scarce = [f"{format_title(disease)} ({count:,} in all)" for disease, count in few.items() if count < 2 * least]
-    sentences = [f"Raise {key} to test more patients with {', '.join(enough)}."] if enough else []
+    sentences = [f"{how} to test more patients with {', '.join(enough)}."] if enough else []
     sentences += [f"The hospital has too few patients for {', '.join(scarce)}."] if scarce else []
     return " ".join(sentences)
 

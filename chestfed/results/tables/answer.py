@@ -136,7 +136,7 @@ def _state_gain(results: Results, first: EstimateRow, last: EstimateRow, mean: D
     evidence = _describe_evidence(results, mean, after - before)
     turns = ", ".join(format_title(name) for name in (mean["turns_without"] if mean else "").split(", ") if name)
     turn = f" The verdict turns if {turns.replace(', ', ' or ')} is left out." if turns else ""
-    few = " A larger test_fraction would test more patients, if the hospital has them." if list_few(results) else ""
+    few = " It takes more test patients, if the hospital has them: a dry run says how." if list_few(results) else ""
     return f"{_judge(mean)}: {trained} the mean AUC {moved} {change} ({evidence}).{turn}{few}"
 
 

@@ -52,7 +52,7 @@ _MOST_COLUMNS: Final = 6
 #: What a disease with an AUC needs to count.
 _NEEDED: Final = (
     f"{LEAST_PATIENTS} test patients with a disease and {LEAST_PATIENTS} without it are needed: "
-    "raise test_fraction, unless the hospital has too few"
+    "test more patients, unless the hospital has too few"
 )
 #: Headings of the two views at hospitals.
 TITLES: Final = {"hospitals": "AUC at every hospital", "alternatives": "Who gains over its own data?"}

@@ -88,8 +88,9 @@ class SiteEntry(StrictModel):
         None,
         gt=0,
         lt=1,
-        description="share of the patients to hold out as the test split; the test set has the images of all sites "
-        "with this key, see evaluation.over_hospitals",
+        description="share of the training patients to hold out as the test split, in place of the site's own, whose "
+        "images are then not used; the test set has the images of all sites with this key, see "
+        "evaluation.over_hospitals",
     )
     validation_fraction: float | None = Field(
         None, gt=0, lt=1, description="share of the remaining training patients to set aside; nothing trains on them"

@@ -12,6 +12,7 @@ import numpy as np
 from chestfed.core.console import plural
 from chestfed.core.processes.workers import cores
 from chestfed.core.provenance import Origin
+from chestfed.data.sites.stats import advise_splits
 from chestfed.data.sites.table import count_labels
 from chestfed.learning.engines.declaration import engine_for
 from chestfed.results.tables.clients.influence import ClientCounts, Influence, compute_influence
@@ -99,6 +100,7 @@ class StudyPlan:
     test_hospitals: int = 1
     test_patients: tuple[tuple[int, int], ...] = ()  #: with a positive and with a negative image, of each disease
     patients: tuple[tuple[int, int], ...] = ()  #: as `test_patients`, with those of other roles at the tested sites
+    more_tested: tuple[str, ...] = ()  #: what gives the tested sites more test patients, as the begin of a sentence
     write_seconds: float = 0.0
     remarks: tuple[str, ...] = ()  #: on sites with another share of positives, partitions and missing images, in words
     validation: Mapping[str, int] = field(default_factory=dict)  #: client -> images of its validation patients
@@ -233,10 +235,12 @@ def plan_study(label: str, experiment: Experiment, timings: Timings, unwritten: 
         max(1, len(tests)),
         tuple(_count_patients(scored, patients)),
         tuple(_count_patients_of(experiment.sites)),
+        _find_more_tested(experiment),
         unwritten.seconds / cores(),
         (
             *(describe_thinning(site) for site in experiment.sites if site.entry.positives is not None),
             *_describe_draws(experiment.sites),
+            *(f"{site.name}: {site.idle_test}" for site in experiment.sites if site.idle_test),
             *([] if unwritten.image_bytes else _describe_absent(experiment.sites)),
         ),
         {site.clients[0]: len(site.find(VALID)) for site in experiment.sites if len(site.clients) == 1},
@@ -274,6 +278,17 @@ def _count_patients_of(sites: Sequence[StudySite]) -> Iterator[tuple[int, int]]:
     if labels:
         names = np.concatenate([frame["patient"].astype(str).to_numpy() for frame in frames])
         yield from _count_patients(np.concatenate(labels), names)
+
+
+def _find_more_tested(experiment: Experiment) -> tuple[str, ...]:
+    """What gives the tested sites more test patients, each once: the key, or the file, that their split is of."""
+    tested, split = [site for site in experiment.sites if len(site.find(TEST))], experiment.pipeline.evaluation.split
+    of_pipeline = "Raise test_fraction in the pipeline's sites"
+    each = (
+        of_pipeline if site.entry.test_fraction is not None else advise_splits(site.splits_file, split)
+        for site in tested
+    )
+    return tuple(dict.fromkeys(each))
 
 
 def _estimate_decoding(experiment: Experiment, unwritten_bytes: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -12,7 +11,7 @@ from rich.text import Text
 from chestfed.core.console import plural, text_table
 from chestfed.core.diseases import format_title as disease_title
 from chestfed.core.disk import size_text
-from chestfed.data.sites.stats import advise_test_fraction
+from chestfed.data.sites.stats import advise_test_patients
 from chestfed.learning.models import name_network
 from chestfed.results.evaluation import power
 from chestfed.results.evaluation.joining.planning import count_freedom
@@ -25,9 +24,6 @@ from chestfed.studies.experiment.stage_2 import whole_rounds
 from chestfed.studies.training.costs import bytes_per_client_round, count_state_bytes, duration, estimated
 from chestfed.studies.training.data.class_counts import draw_class_counts
 from chestfed.studies.training.plan import DRAW, STAGE_1, PlannedPart, StudyPlan
-
-#: The keys that say how many patients are tested.
-_FRACTION: Final = "test_fraction (in the pipeline's sites, or splits.test_fraction in the site's YAML)"
 
 
 def render(plan: StudyPlan, machine: Machine, pipelines: Sequence[Pipeline]) -> RenderableType:
@@ -144,7 +140,12 @@ def _remarks(plan: StudyPlan) -> list[str]:
     }
     if few:
         least = dict(zip(pipeline.tasks, map(min, plan.patients), strict=False))  # of a collection nothing is known
-        advice = advise_test_fraction({task: least[task] for task in few if task in least}, LEAST_PATIENTS, _FRACTION)
+        known = {task: least[task] for task in few if task in least}
+        advice = advise_test_patients(
+            known,
+            LEAST_PATIENTS,
+            "; or ".join(plan.more_tested).replace("; or M", "; or m").replace("; or R", "; or r"),
+        )
         remarks.append(
             f"Warning: fewer than {LEAST_PATIENTS} test patients have, or do not have, {', '.join(few.values())}: no "
             f"mean and no verdict will rest on it. {advice}".rstrip(". ")

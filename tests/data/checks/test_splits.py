@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from chestfed.app.cli import app
-from chestfed.core.errors import ConfigError
+from chestfed.core.errors import ChestfedError, ConfigError, SiteError
 from chestfed.data.sites import load_site_config, open_site
 from tests.cases import assert_refused
 from tests.data.checks.planted import ROWS, Hospital, get_row
@@ -130,6 +130,77 @@ def test_patient_without_split_is_reported(tmp_path: Path) -> None:
     )
     assert result.exit_code == 1
     assert f"labels.csv:{get_row(9)}: this row's patient is not in site.splits.csv" in result.output
+
+
+def fixed_hospital(folder: Path) -> tuple[Hospital, Path]:
+    hospital = crossing(folder)
+    assert site_check(folder, "--fix-splits", "--no-images").exit_code == 0
+    return hospital, folder / "site.splits.csv"
+
+
+@pytest.mark.parametrize("splits", [{"file": "site.splits.csv"}, {"test_fraction": 0.2}, {}])
+def test_absent_patients_keep_their_split(tmp_path: Path, splits: dict[str, Any]) -> None:
+    hospital, file = fixed_hospital(tmp_path)
+    earlier, rows = file.read_text(), [*hospital.rows]
+    config(tmp_path, {}, **({"splits": splits} if splits else {}))
+    gone = {row["MRN"] for row in rows if row["Set"] == "test"} - {rows[0]["MRN"], rows[23]["MRN"]}
+    hospital.rows[:] = [row for row in rows if row["MRN"] not in gone]
+    hospital.rows[2]["MRN"] = hospital.rows[3]["MRN"] = "new"
+    hospital.save()
+    result = site_check(tmp_path, "--fix-splits", "--no-images")
+    assert result.exit_code == 0, result.output
+    assert file.read_text().startswith(earlier)
+    assert [line.split(",")[0] for line in file.read_text()[len(earlier) :].splitlines()] == ["new"]
+    assert f"also {len(gone) + 1} without a row" in " ".join(result.output.split())
+    hospital.rows[:] = rows
+    hospital.save()
+    kept = file.read_text()
+    assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
+    assert file.read_text() == kept
+
+
+def test_new_patients_are_counted(tmp_path: Path) -> None:
+    hospital, _ = fixed_hospital(tmp_path)
+    config(tmp_path, {}, splits={"file": "site.splits.csv"})
+    hospital.rows[2]["MRN"], hospital.rows[22]["MRN"] = "new", "newer"
+    hospital.save()
+    shown = " ".join(site_check(tmp_path, "--fix-splits", "--no-images").output.split())
+    assert "2 new patients, the last rows of the file: 2 train. None of them is tested" in shown
+    assert "Fixed by these files: patient without a split (2)" in shown
+    assert "FAILED" not in shown
+
+
+def test_alike_patient_follows_an_absent_one(tmp_path: Path) -> None:
+    hospital, file = fixed_hospital(tmp_path)
+    config(tmp_path, {}, splits={"file": "site.splits.csv"})
+    file.write_text(file.read_text() + "0077,test\n")
+    hospital.rows[2]["MRN"] = "77"
+    hospital.save()
+    assert site_check(tmp_path, "--fix-splits", "--no-images").exit_code == 0
+    assert file.read_text().endswith("0077,test\n77,test\n")
+
+
+def test_unclear_splits_file_is_not_replaced(tmp_path: Path) -> None:
+    _, file = fixed_hospital(tmp_path)
+    file.write_text(file.read_text().replace(",test", ",Test"))
+    earlier = file.read_text()
+    assert isinstance(site_check(tmp_path, "--fix-splits", "--no-images").exception, SiteError)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/site.splits.csv").write_text(earlier.replace(",Test", ",train"))
+    file.write_text(earlier.replace(",Test", ",test"))
+    config(tmp_path, {}, splits={"file": "site.splits.csv"})
+    result = site_check(tmp_path, "--fix-splits", "--no-images", "--out", str(tmp_path / "other"))
+    assert isinstance(result.exception, ChestfedError)
+
+
+def test_crossing_patients_of_the_file_stay(tmp_path: Path) -> None:
+    hospital, file = fixed_hospital(tmp_path)
+    name = file.read_text().splitlines()[1].split(",")[0]
+    file.write_text(f"patient,split\n{name},train\n{name.swapcase()},test\n")
+    hospital.save()
+    result = site_check(tmp_path, "--fix-splits", "--no-images")
+    assert file.read_text().startswith(f"patient,split\n{name},train\n{name.swapcase()},test\n")
+    assert "2 patients of the earlier file share a picture or the spelling" in " ".join(result.output.split())
 
 
 def test_splits_file_excludes_other_ways(tmp_path: Path) -> None:

@@ -270,7 +270,7 @@ def test_parts_have_the_columns_of_the_table() -> None:
 
 
 def test_splits_are_written_by_patient() -> None:
-    assert splits_text({"p2": "test", "p1": "train"}) == "patient,split\np1,train\np2,test\n"
+    assert splits_text({"p2": "test", "p1": "train"}) == "patient,split\np2,test\np1,train\n"
 
 
 def test_seed_and_name_change_the_cut() -> None:

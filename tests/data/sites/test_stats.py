@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from chestfed.data.sites.opening import open_all_views, survey_site
-from chestfed.data.sites.stats import advise_test_fraction, dataset_table, describe_test_split, render
+from chestfed.data.sites.stats import advise_splits, advise_test_patients, dataset_table, describe_test_split, render
 from tests.data.sites.releases.test_chestxray8 import HEADER, THREE, A, B, C, row
 from tests.data.sites.releases.test_chexpert import HEADER as CHEXPERT_HEADER
 from tests.data.sites.releases.test_chexpert import P1, P2, T1, V1
@@ -98,8 +98,8 @@ def test_few_test_patients_are_named(tmp_path: Path) -> None:
     (sentence,) = describe_test_split(table, config, least=10)
     assert "Cardiomegaly 0 positive and 1 negative" in sentence
     assert "The hospital has too few patients for Cardiomegaly (" in sentence
-    advice = advise_test_fraction({"edema": 20, "mass": 19}, 10, "splits.test_fraction")
-    assert advice.startswith("Raise splits.test_fraction to test more patients with Edema. ")
+    advice = advise_test_patients({"edema": 20, "mass": 19}, 10, advise_splits(None, "test"))
+    assert advice.startswith("Raise splits.test_fraction in the site's YAML to test more patients with Edema. ")
     assert advice.endswith("The hospital has too few patients for Mass (19 in all).")
     assert describe_test_split(table.select("train"), config, least=10) == []
 
@@ -116,7 +116,7 @@ def test_no_folder_of_a_splits_file_in_the_notes(tmp_path: Path) -> None:
         update={"splits": config.splits.model_copy(update={"file": "/data/ward 7/x.splits.csv"})}
     )
     (sentence, *_) = describe_test_split(table, config, least=10)
-    assert "the test patients in x.splits.csv" in sentence
+    assert "Move training patients to test in x.splits.csv, before" in sentence
     assert "ward 7" not in sentence
     drawn = config.model_copy(update={"splits": config.splits.model_copy(update={"test_fraction": 0.2})})
     assert (

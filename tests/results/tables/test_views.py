@@ -82,7 +82,7 @@ def test_hospital_without_a_mean_has_its_reason() -> None:
     results = Results("t", Origin.REAL, about, make_estimates(rows), make_differences([]))  # type: ignore[arg-type]
     caption = describe_hospitals(results, "hospitals")
     assert "a, at best Mass (8 patients with it); b, Edema: no negative image; d, at best Edema (1 p" in caption
-    assert caption.count("raise test_fraction") == 1
+    assert caption.count("test more patients") == 1
     assert "c, " not in caption
     grid = make_disease_grid(results)
     assert grid is not None
@@ -146,8 +146,8 @@ def test_rare_disease_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyP
     results = load_results(RunFolder(folder))
     reason = "Edema (4 patients with it)"
     assert reason in print_results(results)
-    assert "raise test_fraction, unless the hospital has too few" in " ".join(print_results(results).split())
-    assert "A larger test_fraction would test more patients" in answer_study(results).sentence
+    assert "test more patients, unless the hospital has too few" in " ".join(print_results(results).split())
+    assert "It takes more test patients" in answer_study(results).sentence
     assert reason in make_report(RunFolder(folder)).html
     grid = make_difference_grid(results.gains("study"))
     assert grid.columns[-1] == Cell("mean", ("over 1",))

@@ -88,10 +88,14 @@ def test_few_test_patients_name_the_key() -> None:
     pipeline = load_pipeline(path, settings).resolve()
     client = ImageCounts("a", rows=30, positives=(9, 9), negatives=(9, 9), images=20)
     plan = StudyPlan("", pipeline, (client,), client, Origin.REAL, 0, Timings(1, 0, 0, 0, 0, None), 40)
-    counts: dict[str, Any] = {"test_patients": ((2, 200), (1, 200)), "patients": ((90, 900), (3, 900))}
+    counts: dict[str, Any] = {"test_patients": ((2, 200), (1, 200)), "patients": ((90, 900), (3, 900))} | {
+        "more_tested": ("A", "B")
+    }
     (warning,) = [text for text in _remarks(replace(plan, **counts)) if text.startswith("Warning")]
-    assert "Raise test_fraction (in the pipeline's sites, or" in warning
-    assert "to test more patients with Edema. The hospital has too few patients for Consolidation (3 in all)" in warning
+    assert (
+        "A; or B to test more patients with Edema. The hospital has too few patients for Consolidation (3 in all)"
+        in warning
+    )
     (warning,) = [text for text in _remarks(replace(plan, **counts | {"patients": ()})) if text.startswith("Warning")]
     assert warning.endswith("no verdict will rest on it")
 
@@ -117,6 +121,26 @@ def test_a_plan_warns_of_missing_images(tiny_hospitals: Path, tmp_path: Path) ->
     (warning,) = [remark for remark in plan_study("", study, timings).remarks if "missing" in remark]
     assert warning.startswith("Warning: chestxray8: 20 of 20 images that were looked for are missing")
     assert not any("missing" in remark for remark in plan_study("", study, timings, Unwritten(1, 1)).remarks)
+
+
+def test_a_plan_says_what_tests_more_patients(tiny_hospitals: Path) -> None:
+    timings, more = Timings(1, 0, 0, 0, 0, None), [f"sites.{place}.test_fraction=0.3" for place in (0, 1)]
+    study = read_rows(load_pipeline(FILE, SETTINGS).resolve(), FILE, tiny_hospitals)
+    plan = plan_study("", study, timings)
+    split = study.pipeline.evaluation.split
+    assert plan.more_tested == (f"Raise splits.{split}_fraction in the site's YAML",)
+    assert not any("own test split" in remark for remark in plan.remarks)
+    fixed = replace(study, sites=(replace(study.sites[0], splits_file="ward/x.csv"), *study.sites[1:]))
+    (text,) = plan_study("", fixed, timings).more_tested
+    assert text.startswith(f"Move training patients to {split} in x.csv")
+
+    study = read_rows(load_pipeline(FILE, [*SETTINGS, *more, "evaluation.split=test"]).resolve(), FILE, tiny_hospitals)
+    plan = plan_study("", study, timings)
+    assert plan.more_tested == ("Raise test_fraction in the pipeline's sites",)
+    site = study.sites[1]
+    own = int((site.table.frame["split"] == "test").sum())
+    assert f"{site.name}: {own} images of its own test split are not used" in " ".join(plan.remarks)
+    assert any("own test split are not used" in note for note in study.notes[site.name])
 
 
 def test_every_image_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 
 Labels = Annotated[Path | None, options.optional(help="Read this label file; the images are not checked.")]
 FixSplits = Annotated[
-    bool, typer.Option("--fix-splits", help="Write splits by patient and a YAML that uses them, beside CONFIG.")
+    bool,
+    typer.Option(
+        "--fix-splits",
+        help="Write splits by patient and a YAML that uses them, beside CONFIG. Patients of an earlier such file stay.",
+    ),
 ]
 Images = Annotated[bool, typer.Option("--images/--no-images", help="Check every image file.")]
 Out = Annotated[Path | None, options.optional(help="Folder for check.json and check.md, which name files and rows.")]
@@ -56,13 +60,14 @@ def site_check(
     root = options.data_root(data, sites[bool(labels) :], ", or give the site's label file with --labels FILE")
     check = partial(_report, console, sites[1:], root, labels=labels, images=images, cache=cache, workers=workers)
     report = check(config)
-    print_report(console, report)
     if fix_splits:
-        report = check(_write_splits(console, report, config, out or config.parent))
-        if report.check.passed:
-            say(console, report.verdict)
-        else:
+        if report.check.inspection.survey.table.frame.empty:
             print_report(console, report)
+        fixed = _write_splits(console, report, sites[0], root, config, out or config.parent)
+        before, report = report.check.errors.kinds, check(fixed)
+        gone = [f"{kind} ({len(rows):,})" for kind, rows in before.items() if kind not in report.check.errors.kinds]
+        say(console, f"Fixed by these files: {', '.join(gone) or 'no error'}.\n" if before else "")
+    print_report(console, report)
     if out is not None:
         files = " and ".join(str(file) for file in write_files(report, out))
         say(console, f"written to {files}. {NOTE}")
@@ -72,13 +77,18 @@ def site_check(
     raise typer.Exit(0 if report.check.passed else 1)
 
 
-def _write_splits(console: Console, report: SiteReport, config: Path, out: Path) -> Path:
+def _write_splits(
+    console: Console, report: SiteReport, site: SiteConfig, data_root: Path, config: Path, out: Path
+) -> Path:
     """Write splits by patient, and return the YAML that uses them."""
-    from chestfed.data.checks.splits import patient_splits, write_fixed
+    from chestfed.data.checks.splits import describe_splits, name_file, patient_splits, read_kept, write_fixed
 
-    table, fixed = write_fixed(patient_splits(report.check.inspection), config, out)
-    say(console, f"\nsplits by patient: {table}\nthe site with them: {fixed}")
+    kept, inspection = read_kept(site, data_root, name_file(config, out)), report.check.inspection
+    splits = patient_splits(inspection, kept)
+    table, fixed = write_fixed(splits, config, out)
+    say(console, f"splits by patient: {table}\nthe site with them: {fixed}")
     say(console, f"or write into your YAML:  splits: {{file: {table.name}}}")
+    say(console, "\n".join(describe_splits(splits, kept, inspection, table.name)))
     return fixed
 
 

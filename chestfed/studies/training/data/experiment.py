@@ -100,8 +100,9 @@ class Experiment:
 
     @property
     def notes(self) -> dict[str, list[str]]:
-        """Site -> what its labels do not show by themselves."""
-        return {site.name: list(site.table.notes) for site in self.sites if site.table.notes}
+        """Site -> what its labels do not show by themselves, and images of its test split that are not used."""
+        notes = {site.name: [*site.table.notes, *filter(None, [site.idle_test])] for site in self.sites}
+        return {name: of_site for name, of_site in notes.items() if of_site}
 
     def find_lacking(self, k: int) -> dict[str, str]:
         """Diseases that the training images of the clients of K do not have in both classes: what is missing."""

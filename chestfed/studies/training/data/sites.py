@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from chestfed.core.config import expand_path
+from chestfed.core.console import plural
 from chestfed.core.diseases import nearest_hint
 from chestfed.core.errors import ConfigError, nearest
 from chestfed.core.randomness import numpy_stream
@@ -55,6 +56,7 @@ class StudySite:
     labeled: tuple[str, ...]  #: diseases that the site labels
     clients: tuple[str, ...]  #: names of all clients that the site is cut into, in the order of addition
     facts: dict[str, Any]  #: participants and labels, see `sites.stats.site_facts`
+    splits_file: str | None = None  #: the file that gives its patients' splits, if one does
 
     @property
     def name(self) -> str:
@@ -85,6 +87,17 @@ class StudySite:
     def is_control(self, client: str) -> bool:
         """Whether a client of the site is a negative control."""
         return self.entry.control is not None and client.endswith(_name_control(self.entry))
+
+    @property
+    def idle_test(self) -> str:
+        """How many images of the site's own test split `test_fraction` leaves unused, in words; else empty."""
+        own = (self.table.frame["split"] == "test").to_numpy(dtype=bool) & ~self.in_use
+        if self.entry.test_fraction is None or not own.any():
+            return ""
+        return (
+            f"{plural(int(own.sum()), 'image')} of its own test split are not used: test_fraction draws other test "
+            "patients from its training patients; without that key its own are tested"
+        )
 
     @property
     def in_use(self) -> np.ndarray:
@@ -225,7 +238,8 @@ def open_splits(
                 of_split = pipeline.model_copy(update={"split": split})
                 site, test_rows = _assign_roles(part, of_part, of_split, target=target_first and not opened)
                 training, test = (part.with_frame(part.frame.iloc[rows]) for rows in (site.find(TRAIN), test_rows))
-                opened.append(replace(site, entry=entry, facts=site_facts(config, part, training, test)))
+                facts = site_facts(config, part, training, test)
+                opened.append(replace(site, entry=entry, facts=facts, splits_file=config.splits.file))
     for opened in sites.values():
         _check_clients(opened, pipeline.diseases)
     return {split: tuple(opened) for split, opened in sites.items()}
