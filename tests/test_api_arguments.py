@@ -89,17 +89,18 @@ def test_other_types_than_paths_are_refused(value: Any) -> None:
         assert caught.value.kind in ("not a site", "not a path")
 
 
-def test_unusable_models_are_refused(tmp_path: Path) -> None:
+def test_unusable_models_are_refused(tmp_path: Path, tiny_hospitals: Path) -> None:
     network = torch.nn.Linear(3, 2)
     for model, settings, kind in (
         (3, {}, "not a model"),
         (network, {}, "outputs without names"),
         (network, {"diseases": ["edema", "-"], "k": 2}, "module"),
         (network, {"diseases": ["edema", "-"], "input": {"channels": 2}}, "unusable input"),
+        (network, {"diseases": ["edema", "-"], "network": "resnet20"}, "module"),
         (tmp_path / "x.onnx", {"input": {"channels": 1}}, "not a module"),
     ):
         with assert_refused(ConfigError, kind):
-            chestfed.evaluate(model, CHEXPERT, **settings)  # type: ignore[arg-type]
+            chestfed.evaluate(model, CHEXPERT, data=tiny_hospitals, **settings)  # type: ignore[arg-type]
     for models in ((), ("one",), (3, 4)):
         with pytest.raises(ConfigError) as caught:
             chestfed.compare(*models)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from chestfed.core.errors import ChestfedError
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
-_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:[ =](?=[a-z]\w*,\w))?")
+_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*)(?:[ =](?=[a-z]\w*,\w|'))?")
 #: Options whose arguments have other names.
 _OTHER_NAMES: Final = {
     "output-names": "diseases",

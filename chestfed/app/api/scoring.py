@@ -39,6 +39,7 @@ def evaluate(
     input: Mapping[str, Any] | None = None,
     output_type: str | None = None,
     model_config: str | Path | None = None,
+    network: str | None = None,
     batch_norm: Literal["own", "stored"] | None = None,
     allow_trained: bool = False,
     device: str = "auto",
@@ -59,9 +60,10 @@ def evaluate(
         A `Site`, or the YAML of one with its `data`; train, valid, test, or held-out: patients that its study held out.
     k, diseases
         Which model of a study, by default the largest; of a model from elsewhere one name per output (`-`: ignored).
-    size, input, output_type, model_config
+    size, input, output_type, model_config, network
         Side of its images, by default 320; for a module also `channels`, `range`, `mean` and `std`, by default
-        ImageNet's; logits (default), probabilities or scores; the description of a file. All are in docs/evaluation.md.
+        ImageNet's; logits (default), probabilities or scores; the description of a file; the name of the network for
+        its weights, in place of the one that it names. All are in docs/evaluation.md.
     batch_norm, thresholds, allow_trained
         own: statistics of the site's training images; stored: the model's; by default as its study did. Probability
         from which an image is positive, one or by disease: gives `decisions`. Whether patients trained on are scored.
@@ -75,7 +77,8 @@ def evaluate(
     from chestfed.studies.scoring.scorer import Declared
 
     _check_evaluation(site, data, output_type, batch_norm, interval, resamples)
-    declared = Declared(k, _list_names(diseases), optional_path(model_config, "model_config"), size, output_type)  # type: ignore[arg-type]
+    description = optional_path(model_config, "model_config")
+    declared = Declared(k, _list_names(diseases), description, size, output_type, network)  # type: ignore[arg-type]
     machine, opened = machine_with(device), _open_site(site, data, cache)
     reference, scorer = _open_model(model, declared, input, machine, opened.name)
     how, at = Intervals(interval, resamples), _list(thresholds)
@@ -168,10 +171,9 @@ def _open_model(
     from chestfed.studies.scoring.scorers import open_module, open_scorer
 
     if isinstance(model, nn.Module):
-        if declared.k is not None or declared.config is not None:
-            raise ConfigError(
-                "k and model_config are for files; a module takes diseases, size and input", kind="module"
-            )
+        if any(value is not None for value in (declared.k, declared.config, declared.network)):
+            text = "k, model_config and network are for files; a module takes diseases, size and input"
+            raise ConfigError(text, kind="module")
         return None, open_module(model, declared, described, machine)
     if described is not None:
         raise ConfigError("input is for modules; describe a file in model_config", kind="not a module")

@@ -33,7 +33,7 @@ class Compression(StrictModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Compression:
-        if self.kind != "top_k" and "share" in self.model_fields_set:
+        if self.kind != "top_k" and self.share != type(self).model_fields["share"].default:
             raise ValueError("share: only kind: top_k leaves numbers out; remove share")
         return self
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
+from chestfed.app.commands.evaluate import Network
 from chestfed.core.console import command, open_console, say, show_answer
 
 Model = Annotated[
@@ -34,6 +35,7 @@ def export(
     model: Model,
     out: Out = Path("hub"),
     k: options.K = None,
+    network: Network = None,
     license_: Annotated[str, typer.Option("--license", help="License on the model card.")] = "other",
     release: Release = False,
 ) -> None:
@@ -50,7 +52,7 @@ def export(
 
     options.refuse_no_model(model)
     console = open_console()
-    written, notes = write_layout(model, out, k, license_, release=release)
+    written, notes = write_layout(model, out, k, license_, release=release, network=network)
     for note in notes:
         say(console, note)
     say(console, f"send it with your own tool: hf upload USER/NAME {out}")

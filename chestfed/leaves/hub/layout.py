@@ -39,7 +39,7 @@ _KEYS: Final = ("model", "diseases", "preprocess", "output", "input")
 
 
 def write_layout(
-    reference: str, folder: Path, k: int | None, license_: str, *, release: bool
+    reference: str, folder: Path, k: int | None, license_: str, *, release: bool, network: str | None = None
 ) -> tuple[list[str], tuple[str, ...]]:
     """Write the three files into a new folder; returns their names, and what is to be known of the weights.
 
@@ -49,7 +49,7 @@ def write_layout(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{folder} is not empty: choose another --out", kind="exists", file=str(folder))
     file = find_model(Path(reference), k)
-    scorer = open_scorer(reference, Declared(k), machine_with("cpu"))  # refuses what it cannot open
+    scorer = open_scorer(reference, Declared(k, network=network), machine_with("cpu"))  # refuses what it cannot open
     if not scorer.kind.startswith("chestfed model"):
         text = f"{file}: {scorer.kind}; only models that chestfed has trained can be exported"
         raise ConfigError(text, kind="no model of chestfed", file=str(file))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from chestfed.app.commands import options
-from chestfed.app.commands.evaluate import BatchNorm, Model, Site
+from chestfed.app.commands.evaluate import BatchNorm, Model, Network, Site
 from chestfed.core.console import open_console, plural, say, show_answer, text_table
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def saliency(
     out: Out = Path("saliency"),
     cache: options.Cache = options.AUTO,
     k: options.K = None,
+    network: Network = None,
     images: Shown = 3,
     pictures: Pictures = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random weights.")] = 1,
@@ -74,7 +75,7 @@ def saliency(
     machine, table = machine_with(device), open_site(config, options.data_root(data, [config]))
     shown = pictures or table.phantoms
     with making_folder(out, "--out"):
-        scorer = open_scorer(model, Declared(k), machine, site=table.name)
+        scorer = open_scorer(model, Declared(k, network=network), machine, site=table.name)
         rows = select_rows(table, scorer.diseases, split, "frontal-image")
         tested = check_tested(model, scorer, table, rows, split, allow=allow_trained)
         with Bars(console) as bars:

@@ -21,6 +21,7 @@ from chestfed.core.diseases import format_title, recognize_name
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError, Part
 from chestfed.core.provenance import Origin
+from chestfed.core.python_words import speak_python
 from chestfed.reports.pages import figures
 from chestfed.reports.pages.figures import Curve
 from chestfed.reports.pages.run_figures import draw_over_seeds, list_auc_lines, list_curves
@@ -224,10 +225,12 @@ class Study:
         answer = answer_study(self._results)
         return " ".join(filter(None, (str(answer), *answer.details, describe_chance(self._results))))
 
-    def network(self, k: int | None = None, device: str = "cpu") -> nn.Module:
+    @speak_python
+    def network(self, k: int | None = None, device: str = "cpu", network: str | None = None) -> nn.Module:
         """The trained network of the largest finished K, or of `k`: images float32 `[n, 3, size, size]` to logits.
 
-        In evaluation mode. Images are normalized as in docs/images.md; the columns are those of `diseases`.
+        In evaluation mode. Images are normalized as in docs/images.md; the columns are those of `diseases`. `network`:
+        its name, as `package.module:Name`, where the one that the model file names is refused.
 
         Raises
         ------
@@ -237,7 +240,7 @@ class Study:
         from chestfed.studies.experiment.device import machine_with
         from chestfed.studies.scoring.scorers import Declared, open_scorer
 
-        scorer = open_scorer(str(self._run.path), Declared(k), machine_with(device))
+        scorer = open_scorer(str(self._run.path), Declared(k, network=network), machine_with(device))
         assert scorer.network is not None
         return scorer.network
 

@@ -100,7 +100,7 @@ class Evaluation(StrictModel):
         "own",
         description="running statistics of batch normalization with which a hospital is scored. own: taken from its "
         "own training images (up to 1,024, without augmentation) with the weights that are scored; averaged: the mean "
-        "over the clients, as the server keeps it, which also scores test images of no training hospital",
+        "over the clients, as the server keeps it, which also scores collections and hospitals that do not train",
     )
     every: int = Field(
         1,
@@ -298,8 +298,6 @@ class Conditions(StrictModel):
         available = sum(entry.clients for entry in self.sites)
         if self.collection is not None:
             available = self.collection.clients
-            if "batch_norm" in self.evaluation.model_fields_set and self.evaluation.batch_norm == "own":
-                raise ValueError("evaluation.batch_norm: the test images of a collection are of no client; remove it")
         if self.held_out is not None:
             self._can_hold_out(available)
         if self.sites and self.sites[0].control is not None and self.sites[0].clients == 1:

@@ -176,7 +176,7 @@ class Federated(Steps):
         check_sampling(self)
         if self.participation == "cyclic" and self.clients_per_round is None:
             raise ValueError("participation: cyclic needs clients_per_round, the size of a group")
-        if self.total_steps is not None and "stages" in self.model_fields_set:
+        if self.total_steps is not None and self.stages != type(self).model_fields["stages"].default:
             raise ValueError("stages: no effect beside total_steps; remove one")
         if self.total_steps is not None and self.total_steps > 1000 * self.stage_steps:
             raise ValueError("total_steps: more than 1000 stages; raise stage_steps")

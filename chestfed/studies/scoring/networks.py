@@ -2,7 +2,8 @@
 
 A network is built on a model file's word only if it is built in or installed under that name, is a `ModelSpec` or a
 `torch.nn.Module` class, or is a network of timm, torchvision or MONAI; nothing is downloaded and no other file is read
-for it. A head on frozen features reads the model file of their network, which must have the digest that the head has.
+for it. The frozen network below a head is a built-in one, whose weights are of the file that the head names if it is
+the model file of a study, else random or published ones that are here; they must have the digest that the head has.
 Looking a name up imports its module, so modules of the standard library, and modules that came beside the model, are
 refused before that.
 """
@@ -30,6 +31,8 @@ from chestfed.learning.models import (
     load_trained,
     network_options,
 )
+from chestfed.learning.models.declaration import IMAGENET
+from chestfed.learning.models.pretrained import is_present
 from chestfed.studies.experiment.device import Machine
 
 #: Library -> where its networks are. Other functions of theirs read files or run bundles.
@@ -120,14 +123,14 @@ def _without_starts(options: ModelOptions) -> ModelOptions:
 
 
 def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
-    if name == FEATURES and not isinstance(given.get("network"), str):
+    if name == FEATURES and not _is_built_in(given.get("network")):
         text = f"{path}: refused: its features are of a network that would be built on the file's word"
-        raise ConfigError(f"{text}. If you trust it: --network {FEATURES}", kind="network within a network")
+        raise ConfigError(f"{text}. If you trust it: --network '{FEATURES}'", kind="network within a network")
     if name in MODELS.names:
         return
     module, _, attribute = name.partition(":")
     top = module.partition(".")[0]
-    advice = "If you trust it, name it yourself: --network package.module:Name"
+    advice = "If you trust it, name it yourself: --network 'package.module:Name'"
     if not all(part.isidentifier() for part in [*module.split("."), *attribute.split(".")]):
         text = f"{path}: names the network '{name[:80]}', which is unknown here. {advice}"
         raise ConfigError(text, kind="unknown network")
@@ -157,6 +160,19 @@ def _refuse_untrusted(name: str, given: Mapping[str, Any], path: Path) -> None:
                 f"{path}: refused: its network would be downloaded from '{arguments[key]}'. {advice}",
                 kind="network to be downloaded",
             )
+
+
+def _is_built_in(frozen: object) -> bool:
+    """Whether the network of features is built in, with random weights, those of a study, or published ones."""
+    if isinstance(frozen, str) and frozen.endswith(".safetensors"):
+        return True  # the network in that file must be built in
+    options = {"name": frozen} if isinstance(frozen, str) else frozen
+    if not isinstance(options, dict) or not isinstance(options.get("name"), str):
+        return False
+    spec, start = MODELS.built_in.get(options["name"]), options.get("initial_weights")
+    if spec is None or spec.name == FEATURES or start not in (None, IMAGENET):
+        return False
+    return start is None or (spec.imagenet is not None and (bool(spec.imagenet.package) or is_present(spec.imagenet)))
 
 
 def _is_beside(top: str, path: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ from chestfed.core.errors import ConfigError
 from chestfed.core.plugins import Catalogue
 from chestfed.learning.algorithms import ALGORITHMS
 from chestfed.learning.objectives import OBJECTIVES
+from chestfed.results.tables.run_folder import RunFolder
 from chestfed.studies.designs.design import list_variants
 from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
@@ -166,7 +169,7 @@ def test_total_steps_end_the_last_stage() -> None:
     assert [stage.rounds for stage in settings.schedule] == [30, 30, 30, 10]
     assert (settings.wanted_steps, settings.steps) == (1000, 1000)
     assert [stage.lr_factor for stage in settings.schedule] == pytest.approx([1, 1 / 3, 1 / 9, 1 / 27])
-    for wrong in ({"stages": 3}, {"total_steps": 1_000_000}):
+    for wrong in ({"stages": 2}, {"total_steps": 1_000_000}):
         with pytest.raises(ValueError, match="stages"):
             Federated.model_validate(common | wrong).check()
 
@@ -380,6 +383,17 @@ def test_stored_configuration_is_the_same(algorithm: str) -> None:
     settings = [f"methods=[{{algorithm: {algorithm}}}]"]
     pipeline = load_pipeline(bundled("pipelines") / "source_addition_samples.yaml", settings).resolve()
     assert identity(Pipeline.model_validate(shareable(pipeline))) == identity(pipeline)
+
+
+@pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
+def test_resolved_pipeline_is_accepted(path: Path, tmp_path: Path) -> None:
+    """In the form in which the page of each of its methods' studies has it."""
+    file = load_pipeline(path)
+    for method in file.methods:
+        resolved = shareable(file.resolve(method.name))
+        (tmp_path / "study.json").write_text(json.dumps({"configuration": resolved}))
+        (tmp_path / "again.yaml").write_text(yaml.safe_dump(RunFolder(tmp_path).pipeline_file))
+        assert shareable(load_pipeline(tmp_path / "again.yaml").resolve()) == resolved
 
 
 def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -> Pipeline:

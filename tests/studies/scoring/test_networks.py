@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+import chestfed
+from chestfed.core.bundled import bundled
 from chestfed.core.checkpoint import save_checkpoint
 from chestfed.core.diseases import DISEASES
 from chestfed.core.errors import ConfigError
@@ -19,6 +21,7 @@ from chestfed.learning.models import MODELS, ModelOptions, build_model, network_
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.scoring.scorers import Declared, Scorer, open_scorer
 from tests.cases import assert_refused
+from tests.command_line import call
 
 MACHINE = Machine(torch.device("cpu"), 1, False, False, 0)
 SIZE = 32
@@ -202,10 +205,54 @@ def test_described_foreign_weights_scored(own_network: str) -> None:
         opened(Path("m.pth"), config=Path("m.yaml"), network=f"{own_network}:TINY")
 
 
-def test_features_build_nothing_on_a_word(own_network: str) -> None:
-    options = network_options("features", network={"name": "small", "blocks": [1]})
+#: Frozen networks that a header may name: nothing but code and weights of chestfed is used.
+BUILT_IN = [{"name": "efficientnet-lite0", "initial_weights": "imagenet"}, {"name": "small", "blocks": [1]}]
+#: Frozen networks that it may not name: foreign code, foreign files, and weights that would be downloaded.
+NOT_BUILT_IN: list[object] = [
+    {"name": "ownnet:make_tiny"},
+    {"name": "ownnet:TINY"},
+    {"name": "monai.networks.nets:resnet10"},
+    "ownnet:make_tiny",
+    "os:system",
+    {"name": "small", "initial_weights": "harm.pth"},
+    {"name": "densenet121", "initial_weights": "imagenet"},
+    {"name": "features", "network": "small"},
+    {"name": ["small"]},
+    None,
+]
+
+
+@pytest.mark.parametrize("network", BUILT_IN)
+def test_built_in_frozen_network_is_opened(tmp_path: Path, network: dict[str, Any]) -> None:
+    file = tmp_path / "model.safetensors"
+    module = written(file, network_options("features", network=network))
+    assert same(opened(file), module)
+    out = call("export", file, "--out", "hub", folder=tmp_path)
+    assert out.code == 0, out.err
+    assert same(opened(tmp_path / "hub"), module)
+
+
+@pytest.mark.parametrize("network", NOT_BUILT_IN)
+def test_features_build_nothing_on_a_word(
+    own_network: str, network: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     file = Path("runs/k1/model.safetensors")
-    module = written(file, options)
+    options = network_options("features", network={"name": "small", "blocks": [1]})
+    written(file, options, model={**options.model_dump(mode="json"), "network": network})
     with assert_refused(ConfigError, "network within a network"):
         opened(file)
+    assert own_network not in sys.modules
+
+
+def test_user_may_trust_a_frozen_network(own_network: str, tiny_hospitals: Path) -> None:
+    file = Path("runs/k1/model.safetensors")
+    module = written(file, network_options("features", network={"name": f"{own_network}:make_tiny"}))
     assert same(opened(file, network="features"), module)
+    exported = call("export", file, "--out", "hub", "--network", "features", folder=Path.cwd())
+    assert exported.code == 0, exported.err
+    site: Any = bundled("site_configs") / "synthetic" / "chexpert.yaml"
+    with pytest.raises(ConfigError, match="network='features'"):
+        chestfed.evaluate(file, site, data=tiny_hospitals)
+    done = chestfed.evaluate(file, site, data=tiny_hospitals, network="features", batch_norm="stored", resamples=0)
+    assert len(done.predictions) > 20

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from chestfed.core.bundled import bundled
-from chestfed.core.errors import ConfigError
 from chestfed.data.images.batches import NoiseImages, normalize
 from chestfed.learning.models import FlatModule
 from chestfed.studies.experiment.device import Machine, prepare_machine
@@ -19,7 +18,6 @@ from chestfed.studies.experiment.loading import load_pipeline
 from chestfed.studies.experiment.pipeline import Pipeline
 from chestfed.studies.training.data.clients import Outputs, TestSet, score
 from chestfed.studies.training.data.experiment import Experiment, load_images
-from tests.cases import assert_refused
 from tests.studies.training.tiny_studies import SMALL, read_rows
 
 PIPELINES = bundled("pipelines")
@@ -101,8 +99,3 @@ def test_no_statistics_from_held_out(home: Path) -> None:
     _, data, _ = load_data(home, "held_out.sites=[chexpert]", name="leave_one_site_out")
     assert data.test.statistics_images is None
     assert all(test.statistics_images is not None for test in data.hospitals.values())
-
-
-def test_collection_has_no_own_statistics() -> None:
-    with assert_refused(ConfigError, "invalid value", key=""):
-        load_pipeline(PIPELINES / "digits_ih.yaml", ["evaluation.batch_norm=own"]).resolve()
