@@ -79,7 +79,7 @@ _NUMBERS: Final = {"1": POSITIVE, "0": NEGATIVE, "-1": UNCERTAIN}
 
 #: Words for the sexes, in lowercase.
 SEXES: Final = {"f": "F", "female": "F", "m": "M", "male": "M"}
-_OLDEST: Final = 120
+OLDEST: Final = 120
 #: Units of an age, in lowercase without accents -> how many of them are a year; Y, M, W and D are DICOM's.
 PER_YEAR: Final = {
     word: number
@@ -312,7 +312,7 @@ def _parse_age(cell: str, usual: str) -> float:
     if match is None or unit not in PER_YEAR:
         return np.nan
     years = float(match[1].replace(",", ".")) / PER_YEAR[unit]
-    return np.nan if years > _OLDEST else math.floor(years)
+    return np.nan if years > OLDEST else math.floor(years)
 
 
 def drop_invisible(frame: pd.DataFrame) -> tuple[pd.DataFrame, int]:

@@ -47,12 +47,6 @@ _SPLIT_WORDS: Final = frozenset(
 )
 #: A column of a split has no more values than this.
 _MOST_SPLITS: Final = 4
-#: Forms of dates and of the time behind them; where day and month can be exchanged in all cells, the day is first.
-_DAYS: Final = (
-    *("%Y-%m-%d", "%Y%m%d", "%Y/%m/%d", "%Y.%m.%d", "%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y", "%m/%d/%Y", "%m-%d-%Y"),
-    *("%d.%m.%y", "%d/%m/%y", "%d-%m-%y", "%m/%d/%y", "%m-%d-%y"),
-)
-_TIMES: Final = ("", " %H:%M", " %H:%M:%S", "T%H:%M:%S")
 _SIGNS, _ZEROS, _POINT_ZERO = (r"[\W_]", ""), (r"(?<!\d)0+(?=\d)", ""), (r"\.0$", "")
 #: Replacements in names in capitals that make those of one person alike, the least first.
 _ALIKE: Final = ((), (_SIGNS,), (_POINT_ZERO,), (_ZEROS,), (_POINT_ZERO, _ZEROS), (_SIGNS, _ZEROS))
@@ -301,8 +295,10 @@ def has_only_views(cells: pd.Series) -> bool:
 
 
 def _propose_age(proposal: Proposal) -> None:
-    answer = proposal.get_answer("age")
-    if answer == NONE:
+    answer, birth = proposal.get_answer("age"), proposal.get_answer("birth")
+    if birth not in (None, NONE):
+        proposal.take("birth", str(birth), "given; with the date of the image it gives the age")
+    if answer == NONE or "birth" in proposal.columns:
         return
     bare = {name: re.sub(f"( in| en| em)? {name_unit(name) or '$'}$", "", plain(name)) for name in proposal.free}
     called = [name for name in proposal.free if is_called("age", bare[name])]
@@ -320,10 +316,9 @@ def _explain_ages(proposal: Proposal, name: str) -> str:
     cells = proposal.frame[name].dropna()
     if dates := int(is_date(cells).sum()):
         exam = next((other for other in proposal.headers if other != name and has_dates(proposal.frame[other])), "DATE")
-        taken, born = (_write_dates(proposal, column) for column in (exam, name))
-        line = f"frame[{name!r}] = ({taken} - {born}).dt.days // 365.25"
-        whose = f"if they are dates of birth and {exam} is the date of the image, "
-        return f"{count(dates, len(cells))} are dates, and an age is in years: {whose}{convert(line)}"
+        both = f"{option('--column', f'birth={name}')} {option('--column', f'date={exam}')}"
+        whose = f"if they are dates of birth and '{exam}' is the date of the image, {both}"
+        return f"{count(dates, len(cells))} are dates, and an age is in years: {whose}"
     if years := int(cells.str.strip().str.fullmatch(r"(?:19|20)\d\d").sum()):
         return f"{count(years, len(cells))} are calendar years: write the age in years at the time of the image"
     if cells.str.fullmatch(r"\d+").mean() > 0.5:
@@ -338,17 +333,6 @@ def _explain_ages(proposal: Proposal, name: str) -> str:
     return "too few cells are ages in years; --code age:VALUE=YEARS, or the code book, says what other cells mean"
 
 
-def _write_dates(proposal: Proposal, name: str) -> str:
-    """The expression of pandas that reads a column's dates, in the first form that fits all its cells."""
-    cells = proposal.frame[name].dropna() if name in proposal.headers else pd.Series(dtype=object)
-    dates = cells[is_date(cells)] if len(cells) else cells
-    coerced = ", errors='coerce'" if len(dates) < len(cells) else ""
-    for form in (day + time for day in _DAYS for time in _TIMES):
-        if len(dates) and pd.to_datetime(dates, format=form, errors="coerce").notna().all():
-            return f"pd.to_datetime(frame[{name!r}], format={form!r}{coerced})"
-    return f"pd.to_datetime(frame[{name!r}], format='mixed', dayfirst=True{coerced})"
-
-
 def _propose_date(proposal: Proposal) -> None:
     """Note the only column of dates that differ within patients, as those of birth do not."""
     answer, patient = proposal.get_answer("date"), proposal.columns.get("patient")
@@ -358,6 +342,8 @@ def _propose_date(proposal: Proposal) -> None:
         answer = dates[0] if len(dates) == 1 else None
     if answer not in (None, NONE):
         proposal.take("date", str(answer), "dates; the check compares them with ages, where these are known")
+    if "birth" in proposal.columns and "date" not in proposal.columns:
+        raise ConfigError(f"birth: the date of the image is needed too: {option('--column', 'date=NAME')}")
 
 
 def _propose_split(proposal: Proposal) -> None:

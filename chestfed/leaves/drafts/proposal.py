@@ -41,6 +41,7 @@ COLUMN_ROLES: Final = (
         "sex",
         "age",
         "date",
+        "birth",
         "findings",
         "finding",
         "value",

@@ -39,7 +39,7 @@ from chestfed.leaves.drafts.columns import (
     looks_like_ids,
     offer_split,
 )
-from chestfed.leaves.drafts.proposal import ENOUGH, FOLDER, NONE, PREFIX, Proposal, option
+from chestfed.leaves.drafts.proposal import ENOUGH, FOLDER, NONE, PREFIX, Proposal, has_dates, option
 
 #: A column of so many different cells, the empty one being one of them, may say how a row is to be used.
 _FEW: Final = 12
@@ -142,7 +142,9 @@ def _describe(proposal: Proposal, name: str) -> str:
     number = cells.nunique()
     text = f"{number:,} different values" if number > 1 else "one value" if number else "empty"
     worded = len(cells) and not cells.str.fullmatch(r"[\d.,\s]+").any() and np.isfinite(ages(cells)).mean() >= ENOUGH
-    free = "age" not in proposal.columns and proposal.get_answer("age") is None
+    free = not {"age", "birth"} & {*proposal.columns} and proposal.get_answer("age") is None
+    if free and has_dates(cells):
+        return f"{text}; if they are dates of birth, {option('--column', f'birth={name}')} gives ages"
     return f"{text}; if they are ages, {option('--column', f'age={name}')}" if worded and free else text
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from chestfed.data.checks import check_site
 from chestfed.data.checks.problems import SEVERAL_PERSONS, UNREAD
@@ -68,3 +69,24 @@ def test_column_that_is_not_read_is_named(tmp_path: Path) -> None:
 def test_month_before_day_is_recognized(tmp_path: Path) -> None:
     rows = [("A", "F", 40, "03/31/2001"), ("A", "F", 41, "12/01/2002"), ("A", "F", 44, "01/12/2005")]
     assert SEVERAL_PERSONS not in check(tmp_path, [*rows, ("B", "M", 60, "12/31/2001")]).errors.kinds
+
+
+def test_age_is_computed_from_two_dates(tmp_path: Path) -> None:
+    columns = {"image": "File", "patient": "Patient", "date": "Date", "birth": "Age"}
+    rows = [
+        ("A", "F", "1961-03-05", "2001-03-04"),
+        ("A", "F", "1961-03-05", "2001-03-05"),
+        ("B", "F", "", "2001-01-01"),
+    ]
+    rows += [
+        ("E", "F", "1961-12-01", "2001-06-05"),
+        ("F", "F", "5/6/1961", "2001-06-04"),
+        ("G", "F", "5/6/25", "2026-06-04"),
+    ]
+    rows += [("C", "F", "1804-01-01", "2001-01-01"), ("D", "F", "2005-01-01", "2001-01-01")]
+    report = check(tmp_path, rows, columns=columns)
+    assert report.inspection.survey.table.frame["age"].fillna(-1).tolist() == [39, 40, -1, 39, 39, -1, -1, -1]
+    assert "no age for 3 rows" in " ".join(map(str, report.warnings))
+    for wrong in ({"date": None}, {"age": "Sex"}):
+        with pytest.raises(ValidationError, match=r"columns\.birth"):
+            check(tmp_path, rows, columns=columns | wrong)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -707,19 +708,21 @@ def run_line(out: str, table: Path, column: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize(
     ("form", "more"),
-    [("%d.%m.%Y", ""), ("%m/%d/%Y", ""), ("%d.%m.%Y %H:%M", ""), ("%d.%m.%Y", "?")],
+    [("%d.%m.%Y", ""), ("%m/%d/%Y", ""), ("%d.%m.%Y %H:%M", ""), ("%Y/%m/%d", ""), ("%d.%m.%Y", "01.03.49")],
 )
-def test_line_for_dates_of_birth_runs(bring: Bring, tmp_path: Path, form: str, more: str) -> None:
+def test_dates_of_birth_give_ages(bring: Bring, tmp_path: Path, form: str, more: str) -> None:
     def change(cells: Row, n: int) -> Row:
         taken = pd.Timestamp(2026, 1, n % 28 + 1).strftime(form)
         return {**cells, "Age": pd.Timestamp(1949, 3, n % 28 + 1).strftime("%d.%m.%Y"), "Exam": taken}
 
     run = bring(lambda cells, n: change(cells, n) | ({"Age": more} if more and n == 5 else {}))
-    result = run()
-    assert result.code == 2, result.err
-    ages = run_line(result.out, tmp_path / "labels.csv", "Age")["Age"]
-    assert set(ages.dropna()) == {76}
-    assert ages.isna().sum() == bool(more)
+    words = ["--column", "birth=Age", "--column", "date=Exam"]
+    assert " ".join(words) in " ".join(run().out.split())
+    result = run(*words)
+    assert result.code == 0, result.err
+    table = open_site(load_site_config(tmp_path / "site_configs/hospital.yaml"), tmp_path)
+    assert set(table.frame["age"].dropna()) == {76}
+    assert any("no age for 1 row:" in note for note in table.notes) == bool(more)
 
 
 @pytest.mark.parametrize("forms", [("HC-", "hc "), ("HC-", "hc-"), ("7", "07"), ("HC-", "HC-0")])
@@ -965,9 +968,20 @@ def test_dates_of_birth_are_no_ages(bring: Bring, cell: str, words: str) -> None
     result = run()
     text = " ".join(result.out.split())
     assert (result.code, words in text, "--column age=none" in text) == (2, True, True)
-    assert ("(pd.to_datetime(frame['Exam'], format=" in text) == ("dates" in words)
+    assert ("--column birth=Age --column date=Exam" in text) == ("dates" in words)
     assert run("--column", "age=Age").code == 1
     assert run("--column", "age=none").code == 0
+
+
+def test_dates_of_birth_are_offered(bring: Bring) -> None:
+    born = (f"19{number}-03-04" for number in range(40, 100))
+    of_patient: defaultdict[str, str] = defaultdict(lambda: next(born))
+    run = bring(
+        lambda cells, n: {k: v for k, v in cells.items() if k != "Age"} | {"Born": of_patient[cells["Patient"]]}
+    )
+    assert "--column date=NAME" in run("--column", "birth=Born", "--column", "date=none").err
+    result = run("--column", "date=none")
+    assert "if they are dates of birth, --column birth=Born gives ages" in " ".join(result.out.split())
 
 
 def test_rows_without_a_file_are_named(bring: Bring) -> None:

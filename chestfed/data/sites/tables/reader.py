@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Final
 
 import numpy as np
 import pandas as pd
 
+from chestfed.core.console import plural
 from chestfed.core.plugins import Options
 from chestfed.data.dicom.file_kinds import image_ending
 from chestfed.data.sites.folders import Folders
 from chestfed.data.sites.label_files.source import Source
 from chestfed.data.sites.label_files.text import ROW
 from chestfed.data.sites.lexicon import name_unit
-from chestfed.data.sites.reader import SiteReader, ages, join_rows, raw_rows
+from chestfed.data.sites.reader import OLDEST, SiteReader, ages, join_rows, raw_rows
 from chestfed.data.sites.tables.codebook import AGE, KEEP, MISSING, normalize_value
 from chestfed.data.sites.tables.dicom_headers import FILES, read_headers
 from chestfed.data.sites.tables.findings import combine
@@ -222,16 +224,23 @@ def _describe(rows: TableRows, values: Values, images: pd.Series, split: str | N
 
 
 def _read_dates(cells: pd.Series) -> np.ndarray:
-    """Years float64 `[n]`, to know how far dates are apart; unreadable is missing.
+    """Years float64 `[n]`, to know how far dates are apart; unreadable is missing."""
+    dates = _parse_dates(cells).dt
+    return (dates.year + dates.day_of_year / 366).to_numpy(dtype=np.float64)
 
-    The month is first if a cell of the column has no other reading (03/31/2024), else the day.
+
+def _parse_dates(cells: pd.Series) -> pd.Series:
+    """Dates datetime64 `[n]`; unreadable is missing.
+
+    Behind a year that is first the month follows (2024-03-31). Otherwise the month is first if a cell of the column has
+    no other reading (03/31/2024), else the day.
     """
     codes, different = pd.factorize(cells)
-    texts = pd.Series(different, dtype=object)
-    month_first = bool(texts.astype(str).str.match(_MONTH_FIRST).any())
-    dates = pd.to_datetime(texts, errors="coerce", format="mixed", dayfirst=not month_first, utc=True)
-    years = [np.nan if pd.isna(date) else date.year + date.day_of_year / 366 for date in dates]
-    return np.array([*years, np.nan])[codes]
+    texts = pd.Series(different, dtype=object).astype(str)
+    day_first = ~texts.str.match(r"\s*\d{4}") & (not texts.str.match(_MONTH_FIRST).any())
+    read = partial(pd.to_datetime, errors="coerce", format="mixed", utc=True)
+    dates = pd.Series(read(texts.where(day_first, None), dayfirst=True)).fillna(read(texts.mask(day_first, None)))
+    return dates.reindex(codes)
 
 
 def _read_patients(rows: TableRows) -> pd.Series:
@@ -273,6 +282,8 @@ def _read_ages(rows: TableRows, values: Values) -> np.ndarray:
     column's name.
     """
     column = rows.table.columns.age
+    if rows.table.columns.birth is not None:
+        return _compute_ages(rows, rows.table.columns.birth, str(rows.table.columns.date))
     if column is None:
         return np.full(len(rows.frame), np.nan, dtype=np.float32)
     codes, different = pd.factorize(rows.cells(column))
@@ -289,6 +300,23 @@ def _read_ages(rows: TableRows, values: Values) -> np.ndarray:
     ]
     values.note(rows, column, AGE, codes, unknown)
     return np.array([*years, np.nan], dtype=np.float32)[codes]
+
+
+def _compute_ages(rows: TableRows, birth: str, date: str) -> np.ndarray:
+    """Whole years float32 `[n]` from birth to the date of the image; missing, and counted, where these give no age."""
+    cells = rows.cells(birth)
+    cells = cells.where(cells.str.contains(r"\d{4}").fillna(False).astype(bool), None)  # '25 may be 1925 or 2025
+    born, taken = (_parse_dates(part).reset_index(drop=True).dt for part in (cells, rows.cells(date)))
+    before = taken.month * 100 + taken.day < born.month * 100 + born.day  # the birthday of that year
+    years = (taken.year - born.year - before).to_numpy(dtype=np.float32)
+    years[(years < 0) | (years > OLDEST)] = np.nan
+    given = (rows.cells(birth).notna() & rows.cells(date).notna()).to_numpy(dtype=bool)
+    if unknown := int((np.isnan(years) & given).sum()):
+        text = (
+            f"no age for {plural(unknown, 'row')}: '{birth}' or '{date}' is no date with four digits of the year, or "
+        )
+        rows.source.remarks.append(f"{rows.name}: {text}they are not 0 to {OLDEST} years apart")
+    return years
 
 
 def _join_rows_of_images(rows: TableRows, values: Values, raw: pd.DataFrame) -> pd.DataFrame:

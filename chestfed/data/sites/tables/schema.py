@@ -92,6 +92,9 @@ class Columns(StrictModel):
     date: Column | None = Field(
         None, description="date of the image; the check compares how far a patient's ages and dates are apart"
     )
+    birth: Column | None = Field(
+        None, description="date of birth, in place of 'age': with 'date' it gives the age in whole years"
+    )
     findings: Column | None = Field(
         None, description="all findings of the image, separated, or as a Python or JSON list in brackets"
     )
@@ -282,6 +285,8 @@ class TableFormat(FileFormat):
     def _list_idle_keys(self) -> list[str]:
         columns, written = self.columns, self.model_fields_set
         idle = ["columns.value needs columns.finding"] if columns.value and not columns.finding else []
+        if self.columns.birth and not self.columns.date:
+            idle.append("columns.birth needs columns.date, the date of the image")
         if "separator" in written and not columns.findings:
             idle.append("'separator' has no effect without columns.findings")
         if "other_terms" in written and not self.has_terms():
@@ -294,6 +299,7 @@ class TableFormat(FileFormat):
         forms += ["finding of from_path"] if "finding" in self.path_groups() else []
         if len(forms) > 1:
             mistakes.append(f"{' and '.join(forms)} exclude each other")
+        mistakes += ["columns.age and columns.birth exclude each other"] * bool(self.columns.age and self.columns.birth)
         mistakes += [f"ignore: '{name}' is read" for name in self.ignore if name in self.used_columns()]
         if self.patient_prefix is not None and "site" in self.path_groups():
             mistakes.append("patient_prefix and the group 'site' of from_path exclude each other")
