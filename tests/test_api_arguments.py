@@ -14,6 +14,7 @@ import chestfed
 from chestfed.core.bundled import bundled
 from chestfed.core.errors import ConfigError
 from chestfed.learning.algorithms import ALGORITHMS
+from chestfed.studies import running
 from tests.cases import assert_refused
 from tests.studies.tuning.test_tune import TINY
 from tests.test_api import CHEXPERT, DIGITS, MINE
@@ -79,6 +80,77 @@ def test_unusable_arguments_are_refused(
     with assert_refused(ConfigError, kind):
         chestfed.run(**arguments)
     assert not list(tmp_path.glob("runs/digits*"))
+
+
+def _load(patch: pytest.MonkeyPatch, **arguments: Any) -> Any:
+    """The pipeline that `chestfed.run` would run."""
+
+    def stop(pipeline: object, *_: object) -> None:
+        raise _Loaded(pipeline)
+
+    patch.setattr(running, "check", stop)
+    with pytest.raises(_Loaded) as loaded:
+        chestfed.run(**arguments)
+    return loaded.value.args[0]
+
+
+class _Loaded(Exception):
+    """Ends a call before it trains; its argument is the pipeline."""
+
+
+TWO = 'methods=[{"algorithm": "fedavg"}, {"algorithm": "fedprox", "name": "near"}]'
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "expected"),
+    [
+        ("seeds=4", "seed_list", [1, 2, 3, 4]),
+        ("seeds=[3, 5]", "seed_list", [3, 5]),
+        ("windows=[2, 8]", "windows", [2, 8]),
+        ("splits=2", "splits", 2),
+        ("k=[1, 2]", "k", [1, 2]),
+        ("selected=[fedavg, coda]", "selected_names", ["fedavg", "coda"]),
+        (TWO, "selected_names", ["fedavg", "near"]),
+        ("title=x", "selected_names", ["codasca"]),
+    ],
+)
+def test_overrides_take_keys_that_make_several_studies(
+    monkeypatch: pytest.MonkeyPatch, override: str, key: str, expected: object
+) -> None:
+    base = "chestxray8_algorithms" if key == "splits" else "digits_ih"
+    loaded = _load(monkeypatch, pipeline=base, overrides=[override])
+    selected = [method.name for method in loaded.selected_methods]
+    assert (selected if key == "selected_names" else getattr(loaded, key)) == expected
+
+
+def test_overrides_take_k_beside_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"clients": [IMAGES, IMAGES], "test": IMAGES, "pipeline": "digits_ih"}
+    assert _load(monkeypatch, **data, overrides=["k=[2]"]).k == [2]
+    assert (
+        _load(monkeypatch, clients=[IMAGES, IMAGES], test=IMAGES, methods=["fedavg"], overrides=["seeds=4"]).seeds == 4
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "arguments"),
+    [
+        ("seeds=4", {"seeds": 2}),
+        ("windows=[4]", {"windows": [2]}),
+        ("splits=2", {"splits": 3}),
+        ("k=2", {"k": 1}),
+        ("seed=2", {"seed": 1}),
+        ("runtime.device=cpu", {"device": "cpu"}),
+        ("model=small", {"model": "densenet121"}),
+        ("methods.*.objective=auc", {"objective": "auc"}),
+        ("selected=[fedavg]", {"methods": ["coda"]}),
+        ("selected=[fedavg]", {"algorithm": "coda"}),
+        (TWO, {"methods": [{"algorithm": "coda"}]}),
+        ("collection={name: digits}", {"clients": [IMAGES], "test": IMAGES}),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(override: str, arguments: dict[str, Any]) -> None:
+    with assert_refused(ConfigError, "given twice", key=override.partition("=")[0]):
+        chestfed.run("digits_ih", overrides=[override], **arguments)
 
 
 @pytest.mark.parametrize("value", [{}, None, np.zeros((2, 2)), b"x"], ids=repr)

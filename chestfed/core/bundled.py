@@ -51,7 +51,8 @@ def advise_name(given: str | Path, kind: str = "") -> tuple[str, str]:
             return f"'{name}' is {_with_article(other)}: `{NAME_KINDS[other].command.format(name)}`", name
     names = listed.pop(kind, [])
     within = [known for known in names if len(name) > 2 and name.casefold() in known.casefold()]
-    if close := (list_near(name, names) or within)[:3]:
+    ends = [known for known in names if list_near(name, known.split("-")[-1:])]  # a run's digest
+    if close := (list_near(name, names) or within or ends)[:3]:
         return f"Did you mean {' or '.join(close)}?", close[0]
     of_kind = {known: other for other, names in listed.items() for known in names}
     if near := nearest(name, of_kind, 0.75):
@@ -115,6 +116,14 @@ def run_path(run: str | Path, out: Path = Path("runs")) -> Path:
     if len(matches) > 1:
         raise ConfigError(f"{run}: {len(matches)} runs in {out} have that name: {', '.join(matches)}", kind="several")
     return names[matches[0]] if matches else path
+
+
+def advise_run(path: Path) -> tuple[str, str]:
+    """As `advise_name`, for a path at which there is no run; of a `kN` folder that is missing in one, those there."""
+    ks = sorted(int(folder.name[1:]) for folder in path.parent.glob("k*") if re.fullmatch(r"k\d+", folder.name))
+    if re.fullmatch(r"k\d+", path.name) and ks:
+        return f"The run has {', '.join(f'k{k}' for k in ks)}", ""
+    return advise_name(path.name, "run")
 
 
 def list_runs(out: Path) -> dict[str, Path]:

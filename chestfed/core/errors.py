@@ -20,6 +20,7 @@ from chestfed.core.console import plural
 
 #: A word of a name.
 _WORD: Final = re.compile(r"[^\W_]+")
+_LEAST_HALF: Final = 4  # letters of a name that is the first half of another
 
 
 class ChestfedError(Exception):
@@ -110,19 +111,33 @@ def nearest(names: str | Iterable[str], known: Iterable[str], cutoff: float = 0.
 def list_near(name: str, known: Iterable[str]) -> list[str]:
     """The known names that a mistyped one may stand for, the nearest first.
 
-    They differ by at most one letter in four, or begin or end with all words of the other: `image` of `image_size`.
-    Capitals, and the signs between words, make no difference.
+    They differ by at most one letter in four, or begin or end with all words of the other, `image` of `image_size`, or
+    one is the first half or more of the other, `valid` of `validation`, or has initials for some of its words: `lr` for
+    `learning_rate`. Capitals, and the signs between words, make no difference.
     """
     near = dict[str, int]()
     for match in dict.fromkeys(known):
-        a, b = ("_".join(_WORD.findall(text.casefold())) for text in (name, match))
+        words = [_WORD.findall(text.casefold()) for text in (name, match)]
+        a, b = map("_".join, words)
         shorter, longer = sorted((a, b), key=len)
         most = (len(longer) + 1) // 4
         is_part = len(shorter) > 1 and (longer.startswith(f"{shorter}_") or longer.endswith(f"_{shorter}"))
+        is_part |= len(longer) <= 2 * len(shorter) and len(shorter) >= _LEAST_HALF and longer.startswith(shorter)
+        is_part |= shorter in _abbreviate(words[longer == b])
         edits = _count_edits(a, b) if is_part or len(longer) - len(shorter) <= most else len(longer)
         if edits <= most or is_part:
             near[match] = edits
     return sorted(near, key=lambda match: near[match])
+
+
+def _abbreviate(words: Sequence[str]) -> set[str]:
+    """A name with initials in place of two or more of its words: `local_lr` and others for `local_learning_rate`."""
+    ends = range(len(words) + 1)
+    parts = [(first, last) for first in ends for last in ends[first + 2 :]]
+    return {
+        "_".join([*words[:first], "".join(word[0] for word in words[first:last]), *words[last:]])
+        for first, last in parts
+    }
 
 
 def _count_edits(a: str, b: str) -> int:

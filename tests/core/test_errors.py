@@ -52,5 +52,19 @@ def test_only_a_near_name_is_meant(typed: str, meant: str) -> None:
     assert nearest(typed, known) == meant
 
 
+@pytest.mark.parametrize(
+    ("typed", "known", "meant"),
+    [
+        ("local_learning_rate", ["stage_growth", "local_lr"], "local_lr"),
+        ("local_lr", ["stage_growth", "local_learning_rate"], "local_learning_rate"),
+        ("validation", ["valid", "test"], "valid"),
+        ("val", ["valid", "test"], ""),
+        ("tests_of_all_others", ["test"], ""),
+    ],
+)
+def test_a_shorter_or_longer_form_is_meant(typed: str, known: list[str], meant: str) -> None:
+    assert nearest(typed, known) == meant
+
+
 def test_nearest_name_comes_first() -> None:
     assert list_near("codasca", ["codasca_minimal", "codasco", "scaffold"]) == ["codasco", "codasca_minimal"]

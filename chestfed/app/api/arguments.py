@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chestfed.core.bundled import pipeline_file, site_file
 from chestfed.core.config import Document, StrictModel, as_path
@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 Part = str | Mapping[str, Any] | object
 #: A pipeline: a YAML, the name of a bundled one, its content as a mapping, or a model that was read from one.
 PipelineSource = str | Path | Mapping[str, Any] | StrictModel
+#: Keys whose argument has another name.
+_ARGUMENTS: Final = {
+    "selected": "methods or algorithm",
+    "methods.*.algorithm": "algorithm",
+    "methods.*.objective": "objective",
+    "runtime.device": "device",
+    **dict.fromkeys(("collection", "sites", "samples"), "clients"),
+}
 
 
 @dataclass
@@ -147,6 +155,20 @@ def list_samples_keys(
     return base, keys
 
 
+def join_keys(overrides: Sequence[str], given: Sequence[str], defaults: Sequence[str] = ()) -> list[str]:
+    """The overrides, the keys that arguments stand for, and the defaults of keys that no override is about.
+
+    Raises `ConfigError` if an override and an argument give the same key.
+    """
+    keys = {override.partition("=")[0]: override for override in overrides}
+    for key in (setting.partition("=")[0] for setting in given):
+        if key in keys:
+            text = f"overrides: '{keys[key]}' and the argument {_ARGUMENTS.get(key, key)} are the same key: give one"
+            raise ConfigError(text, kind="given twice", key=key)
+    first = {key.partition(".")[0] for key in keys}
+    return [*overrides, *given, *(setting for setting in defaults if setting.partition("=")[0] not in first)]
+
+
 def select_methods(source: Path | Document, methods: Sequence[Part], declared: Declarations) -> list[str]:
     """The keys that select these methods, which the file has or has not."""
     entries = [declared.convert_method(number, method) for number, method in enumerate(methods)]
@@ -164,11 +186,14 @@ def select_methods(source: Path | Document, methods: Sequence[Part], declared: D
 def select_algorithm(
     source: Path | Document, overrides: Sequence[str], algorithm: Part | None, declared: Declarations
 ) -> list[str]:
-    """The selection of one method, as `--set` takes it: of this algorithm, else the pipeline's first."""
+    """The selection of one method, as `--set` takes it: of this algorithm, else the pipeline's first.
+
+    None where overrides name methods.
+    """
     from chestfed.studies.experiment.loading import load_pipeline
 
     if algorithm is None:
-        if any(override.startswith("selected=") for override in overrides):
+        if any(re.match(r"selected[.=]|methods=", override) for override in overrides):
             return []
         return [f"selected={json.dumps([load_pipeline(source).selected_methods[0].name])}"]
     part = declared.convert("algorithm", algorithm)

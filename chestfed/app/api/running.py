@@ -63,17 +63,19 @@ def run(
         A YAML, the name of a bundled one, a mapping of its keys, or a `Pipeline`. Default: the study on the samples.
     methods, windows
         What to compare: names, declarations, or mappings as in `methods` of a pipeline; windows (local steps per
-        round). Without them the first selected method is run, with every K.
+        round). Without them, here or in `overrides`, the first selected method is run, with every K.
     algorithm, objective, model
         The name of a method of it, `"mylab.methods:FedDyn"`, `{"name": "fedprox", "prox": 0.1}`, or a declaration.
     clients, test, tasks
         Data sets of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to score, in
         place of the pipeline's hospitals; names of the tasks, one per column of labels.
     k, seeds, splits
-        Numbers of clients; several training seeds, or how many from the pipeline's on; how many splits of the patients.
+        Numbers of clients; several training seeds, or how many from the pipeline's `seed` on (default: one, whatever
+        its `seeds`); how many splits of the patients.
     jobs, data, overrides, strict, quiet
         Studies, or K of one, at a time, in own processes; folder that contains the sites' folders; any keys, as
-        `["federated.window=8"]`; refuse K of other versions; print nothing, and warn by Python's `ChestfedWarning`.
+        `["federated.window=8"]`, each here or as an argument; refuse K of other versions; print nothing, and warn by
+        Python's `ChestfedWarning`.
 
     Returns
     -------
@@ -121,26 +123,28 @@ class _Request:
 
     def locate_pipeline(self, declared: Declarations) -> tuple[Path | Document, list[str]]:
         """The pipeline's file or data, and all keys that are set in it."""
-        settings, pipeline = listed(self.overrides, "overrides", str), self.pipeline
+        overrides, given, pipeline = listed(self.overrides, "overrides", str), list[str](), self.pipeline
         several = arguments.check_seeds(self.seeds)
         clients = None if self.clients is None else listed(self.clients, "clients")
         if not clients and self.test is None and self.tasks is None:
             pipeline = _DEFAULT if pipeline is None else pipeline
         else:
-            base, keys = arguments.list_samples_keys(clients, self.test, self.tasks, own_k=self.k is not None)
-            settings += [] if pipeline is None else keys
+            own_k = self.k is not None or any(override.startswith("k=") for override in overrides)
+            base, given = arguments.list_samples_keys(clients, self.test, self.tasks, own_k=own_k)
             pipeline = base if pipeline is None else pipeline
         file = arguments.locate_pipeline(pipeline, declared)
         if self.methods is not None:
-            settings += arguments.select_methods(file, listed(self.methods, "methods"), declared)
+            given += arguments.select_methods(file, listed(self.methods, "methods"), declared)
         else:
-            settings += arguments.select_algorithm(file, settings, self.algorithm, declared)
-        settings += arguments.list_parts(self.objective, self.model, declared)
+            given += arguments.select_algorithm(file, overrides, self.algorithm, declared)
+        given += arguments.list_parts(self.objective, self.model, declared)
         windows = () if self.windows is None else listed(self.windows, "windows")
-        windows = arguments.check_whole_numbers(windows, "windows")
-        settings += [f"windows={windows}", f"seeds={several}"]
-        settings += [] if self.splits is None else [f"splits={arguments.check_positive(self.splits, 'splits')}"]
-        return file, [*settings, *arguments.list_plain_keys(self.k, self.seed, self.device)]
+        defaults = [f"windows={arguments.check_whole_numbers(windows, 'windows')}", f"seeds={several}"]
+        given += [] if self.windows is None else defaults[:1]
+        given += [] if self.seeds is None else defaults[1:]
+        given += [] if self.splits is None else [f"splits={arguments.check_positive(self.splits, 'splits')}"]
+        given += arguments.list_plain_keys(self.k, self.seed, self.device)
+        return file, arguments.join_keys(overrides, given, defaults)
 
 
 def _run(request: _Request) -> Study | Comparison | Finished:
@@ -251,11 +255,11 @@ def tune(
     from chestfed.core.console import open_console
 
     declared, folder, store = Declarations(), as_path(out, "out"), as_path(cache, "cache")
-    settings = listed(overrides, "overrides", str)
     source = arguments.locate_pipeline(pipeline, declared)
+    given = arguments.list_plain_keys(None, None, device)
     if methods is not None:
-        settings += arguments.select_methods(source, listed(methods, "methods"), declared)
-    settings += arguments.list_plain_keys(None, None, device)
+        given += arguments.select_methods(source, listed(methods, "methods"), declared)
+    settings = arguments.join_keys(listed(overrides, "overrides", str), given)
     counts = {"trials": _check_count(trials, "trials"), "seeds": _check_count(seeds, "seeds")}
     counts["confirm"] = confirm and _check_count(confirm, "confirm")
     place = arguments.optional_path(data, "data")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.bundled import advise_name
+from chestfed.core.bundled import advise_run
 from chestfed.core.console import open_console, say, show_answer
 from chestfed.core.errors import ConfigError
 from chestfed.results.evaluation.intervals import DEFAULT
@@ -53,7 +53,7 @@ def compare(
 
     for path in runs:
         if not path.exists():
-            advice, close = advise_name(path.name, "run")
+            advice, close = advise_run(path)
             raise ConfigError(f"{path}: no such run, folder or file. {advice}", kind="no such name", suggestion=close)
     console, models = open_console(), [load_predictions(path, k) for path in runs]
     models = merge(models) if group_seeds else models

@@ -15,7 +15,7 @@ import typer
 
 from chestfed.app.commands.algorithms import known_algorithms
 from chestfed.app.commands.shell import RARE
-from chestfed.core.bundled import advise_name, list_pipelines, list_runs, list_sites, recognize, run_path, site_file
+from chestfed.core.bundled import advise_run, list_pipelines, list_runs, list_sites, recognize, run_path, site_file
 from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.data.images.place import AUTO as AUTO
@@ -52,7 +52,7 @@ def refuse_no_model(given: str) -> None:
         text = f"{given}: {what}, where a run or a model file is expected. It is for `{command}`"
         raise ConfigError(text, kind="not a model", suggestion=command)
     if not path.exists() and not re.match(r"\w\w+:/", given):
-        advice, close = advise_name(path.name, "run")
+        advice, close = advise_run(path)
         text = f"{given}: no such file, folder or run. MODEL is a run, a model file or an MLflow URI. {advice}"
         raise ConfigError(text.rstrip(), kind="no such name", suggestion=close)
 

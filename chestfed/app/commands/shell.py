@@ -201,12 +201,13 @@ class Root(Commands):
         try:
             return TyperGroup.resolve_command(self, ctx, args)
         except Exception as error:
-            word, message = args[0], str(getattr(error, "message", ""))
-            if message and "Did you mean" not in message:
-                if close := _OTHER_WORDS.get(word.casefold()):
-                    advice = f"Did you mean '{close}'?"
-                else:
-                    advice = advise_name(word)[0] or "`chestfed --help-all` lists the commands."
+            word, (message, offer, _) = args[0], str(getattr(error, "message", "")).partition(" Did you mean")
+            groups = [name for name, group in self.commands.items() if word in getattr(group, "commands", ())]
+            meant = _OTHER_WORDS.get(word.casefold()) or "' or '".join(f"{name} {word}" for name in groups)
+            if message and meant:
+                error.message = f"{message} Did you mean '{meant}'?"  # type: ignore[attr-defined]
+            elif message and not offer:
+                advice = advise_name(word)[0] or "`chestfed --help-all` lists the commands."
                 error.message = f"{message} {advice}"  # type: ignore[attr-defined]
             raise
 

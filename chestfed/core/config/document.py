@@ -54,12 +54,13 @@ class StrictModel(BaseModel):
 
     The model of a whole file declares its `short_forms`: the keys whose value may be a word alone, each with the key
     that the word stands for in the long form, such as `model: small` for `model: {name: small}`. `own_keys` are those
-    that are not taken from a section in common.
+    that are not taken from a section in common; `in_common` are these sections, each with the list that takes them.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
     short_forms: ClassVar[Mapping[str, str]] = {}
     own_keys: ClassVar[frozenset[str]] = frozenset()
+    in_common: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def list_known_keys(cls) -> list[str]:

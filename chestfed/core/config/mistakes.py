@@ -217,6 +217,10 @@ def _hint(document: Document, model: type[BaseModel], location: Location, dotted
         if owners:
             return f": it is an option of {', '.join(owners)}, under '{'.'.join(map(str, (*parents, name)))}'", ""
     sections = {name: field.annotation for name, field in fields if key in _keys_in(field)}
+    for kind in models:
+        for name, entries in getattr(kind, "in_common", {}).items():
+            if entries in sections and not any(key in _own_keys(entry) for entry in _models_in(sections[entries])):
+                sections = {other: value for other, value in sections.items() if other != entries} | {name: dict}
     if sections:
         one = next(iter(sections)) if len(sections) == 1 and get_origin(*sections.values()) is not list else ""
         meant = f"{dotted.removesuffix(str(key))}{one}.{key}" if one else ""

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from chestfed.core.errors import ConfigError, first_line, is_environment_error
+from chestfed.core.diseases import nearest_hint
+from chestfed.core.errors import ConfigError, first_line, is_environment_error, nearest
 from chestfed.core.plugins import Catalogue
 from chestfed.data.collections.declaration import Collection, CollectionSpec, Part, check_collection, label_patterns
 from chestfed.data.collections.pixels import ArrayPixels, FilePixels
@@ -50,8 +51,9 @@ def open_collection(name: str, path: Path | None, *, download: bool = False) -> 
         return check_collection(_read_npz(name, file), file)
     if spec is None:
         known = tuple(COLLECTIONS.built_in)
-        text = f"{file}: no such file; collections without it are {', '.join(known)}; see docs/collections.md"
-        raise ConfigError(text, kind="no such collection", name=name, known=known)
+        text = f"collection.name: '{name}': {file}: no such file, and no collection of this name"
+        text += f"{nearest_hint([name], known)}. Without a file there are {', '.join(known)}; see docs/collections.md"
+        raise ConfigError(text, kind="no such collection", name=name, known=known, suggestion=nearest(name, known))
     return check_collection(spec.read(path, download), path)
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, PrivateAttr, ValidationInfo, field_validator
 
 from chestfed.core.config import Document, StrictModel, check_document, expand_path
 from chestfed.core.diseases import DISEASES, TITLES, DiseaseName, check_name, give_titles, nearest_hint
@@ -201,6 +202,22 @@ class SiteConfig(StrictModel):
     source: str = Field("", description="where the files come from")
     citation: str = Field("", description="what to cite")
     reference_standard: str = Field("", description="how the labels were made, and by whom; said in reports")
+
+    _file: str = PrivateAttr("")
+
+    @property
+    def file(self) -> str:
+        """Name of the YAML that it was read from; empty if of none."""
+        return self._file
+
+    def find_keys(self, value: str) -> list[str]:
+        """The keys whose value is this text, or has it in a list or as a key, such as `labels.edema`."""
+        pairs: list[tuple[str, object]] = [("", self.model_dump(exclude_unset=True))]
+        for key, held in pairs:
+            parts = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
+            pairs += [(f"{key}.{name}", part) for name, part in parts]
+        found = [key if held == value else f"{key}." for key, held in pairs if held == value or _has_key(held, value)]
+        return [re.sub(r"\.\d*$", "", key).removeprefix(".") for key in found]
 
     def folder(self, data_root: Path) -> Path:
         """The site's folder: the first of its roots that exists, else the first."""
@@ -402,7 +419,13 @@ def load_site_config(path: str | Path, overrides: Sequence[str] = ()) -> SiteCon
         name: given if isinstance(given, str) else _find_beside(given, document.folder(("groups", name)).absolute())
         for name, given in config.groups.items()
     }
-    return config.model_copy(update=update)
+    config = config.model_copy(update=update)
+    config._file = document.path.name
+    return config
+
+
+def _has_key(held: object, key: str) -> bool:
+    return isinstance(held, dict) and key in held
 
 
 def _find_beside(files: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from pydantic import Field
 
 from chestfed.core.bundled import pipeline_file
 from chestfed.core.config import StrictModel, load_config
-from chestfed.core.diseases import DiseaseName
-from chestfed.core.errors import ChestfedError, ConfigError
+from chestfed.core.diseases import DiseaseName, nearest_hint
+from chestfed.core.errors import ChestfedError, ConfigError, nearest
 from chestfed.core.provenance import Origin
 from chestfed.core.pseudonyms import PUBLISHED, SiteKey
 from chestfed.data.films.registry import find_release
@@ -88,8 +88,10 @@ def load_benchmark(name: str | Path) -> tuple[Benchmark, Path]:
     beside = FOLDER / f"{name}.yaml"
     file = beside if beside.is_file() else Path(name)
     if not file.is_file():
-        known = ", ".join(sorted(path.stem for path in FOLDER.glob("*.yaml")))
-        raise ConfigError(f"{name}: no such benchmark; there are {known}", kind="unknown benchmark", name=str(name))
+        known = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+        near = nearest(str(name), known)
+        text = f"{name}: no such benchmark{nearest_hint([str(name)], known)}; there are {', '.join(known)}"
+        raise ConfigError(text, kind="unknown benchmark", name=str(name), suggestion=near)
     return load_config(file, Benchmark), file
 
 

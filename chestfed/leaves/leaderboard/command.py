@@ -120,14 +120,15 @@ def leaderboard(
         write_json(target, make_datasheet(chosen, file))
         show_answer(console, f"written to {target}", file=str(target))
         return
+    chosen, file = load_benchmark(benchmark)
     files = [] if folder is None else sorted(file for file in folder.glob("*.zip") if file.is_file())
     if folder is None or not files:
-        raise ConfigError(f"{folder or 'FOLDER'}: no submission (*.zip) there", kind="no submission")
+        what = "no submission (*.zip) there" if folder is None or folder.is_dir() else "no such folder"
+        raise ConfigError(f"{folder or 'FOLDER'}: {what}", kind="no submission")
     from chestfed.app.commands.progress import Bars
     from chestfed.leaves.leaderboard.board import make_board, render_board
     from chestfed.results.evaluation.estimates import as_csv
 
-    chosen, file = load_benchmark(benchmark)
     with Bars(console) as bars:
         splits = load_splits(chosen, file, data, cache, _show(bars)) if chosen.verifiable else {}
     board, page = make_board(files, chosen, splits, baseline), output or folder / "leaderboard.html"

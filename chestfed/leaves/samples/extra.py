@@ -20,9 +20,9 @@ from filelock import FileLock
 from PIL import Image
 from pydantic import TypeAdapter
 
-from chestfed.core.diseases import DISEASES
+from chestfed.core.diseases import DISEASES, nearest_hint
 from chestfed.core.disk import writing_to
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, nearest
 from chestfed.core.randomness import numpy_stream
 from chestfed.leaves.samples.drawing.acquisition import Look
 from chestfed.leaves.samples.drawing.phantom import draw_film
@@ -114,7 +114,8 @@ def write_extra(
     """
     if shape not in SHAPES:
         known = "; ".join(f"{key}: {known.about}" for key, known in SHAPES.items())
-        raise ChestfedError(f"--extra: unknown shape '{shape}'; choose one of {known}", kind="unknown shape")
+        text = f"--extra: unknown shape '{shape}'{nearest_hint([shape], SHAPES)}; choose one of {known}"
+        raise ChestfedError(text, kind="unknown shape", suggestion=nearest(shape, SHAPES))
     if not re.fullmatch(r"[a-z][a-z0-9_-]*", name):
         raise ChestfedError(
             f"--extra: '{name}' is not a short name such as st-anne (small letters, digits, - and _)",

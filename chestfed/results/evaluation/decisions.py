@@ -21,6 +21,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from chestfed.core.diseases import nearest_hint
 from chestfed.results.evaluation.estimates import tidy
 from chestfed.results.evaluation.intervals.bootstrap import enough_resamples, stratified_draws
 from chestfed.results.evaluation.intervals.interval import (
@@ -195,5 +196,6 @@ def _read(texts: Sequence[str], diseases: Sequence[str]) -> Iterator[tuple[str, 
         if not 0 < value < 1:
             raise ValueError(f"{text}: give a probability between 0 and 1, such as 0.2, or edema=0.1 for one disease")
         if equals and name not in diseases:
-            raise ValueError(f"{text}: the model has no {name}; it has {', '.join(diseases)}")
+            known = f"{nearest_hint([name], diseases)}; it has {', '.join(diseases)}"
+            raise ValueError(f"{text}: the model has no {name}{known}")
         yield from ((disease, value) for disease in ([name] if equals else diseases))

@@ -26,7 +26,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
-from chestfed.core.bundled import advise_name, recognize
+from chestfed.core.bundled import advise_run, recognize
 from chestfed.core.diseases import give_titles
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MANIFEST, Part
@@ -383,7 +383,7 @@ def find_run(model: str | None) -> RunFolder | None:
 def _explain_folder(path: Path, inside: Sequence[Path]) -> ConfigError:
     """Why a folder is not that of one study; `inside` are the studies in it."""
     if not path.exists():
-        advice, close = advise_name(path.name, "run")
+        advice, close = advise_run(path)
         text = f"{path}: no such folder, and no run of this name. {advice}. `chestfed runs` lists all"
         return ConfigError(text.replace("?.", "?"), kind="no such folder", suggestion=close)
     if (path / COMPARISON).is_file():

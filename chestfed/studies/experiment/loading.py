@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from chestfed.core.bundled import list_sites
+from chestfed.core.bundled import advise_name, list_sites
 from chestfed.core.config import Document, OptionAssignment, check_document, expand_path, keep_last, names_file
 from chestfed.core.config.mistakes import describe_found
 from chestfed.core.errors import ConfigError, list_near
@@ -38,7 +38,10 @@ def load_pipeline(
     shorten(document, [load_site_config(site).site for site in added])
     complete_methods(document)
     complete_design(document)
-    return check_document(document, PipelineFile)
+    pipeline = check_document(document, PipelineFile)
+    for number, entry in enumerate(pipeline.sites):
+        _refuse_missing_site(document, ("sites", number, "config"), entry.config)
+    return pipeline
 
 
 def complete_design(document: Document) -> None:
@@ -116,7 +119,6 @@ def pipeline_document(
     """The merged data of `load_pipeline`, not checked yet."""
     document = deepcopy(source) if isinstance(source, Document) else Document(source, PipelineFile)
     refuse_other_kind(document, "pipeline")
-    _locate_sites(document)
     if added:
         _append_sites(document, added)
     chosen = [OptionAssignment(f"selected={json.dumps(list(methods))}", "--methods")] if methods else []
@@ -132,6 +134,7 @@ def pipeline_document(
     _override_methods(document, [override for override, key in keys.items() if _names_method(key)], selected)
     _refuse_idle_keys(document, selected)
     _read_option_files(document)
+    _locate_sites(document)
     return document
 
 
@@ -294,13 +297,24 @@ def _locate_sites(document: Document) -> None:
     for number, entry in enumerate(sites if isinstance(sites, list) else ()):
         if not isinstance(entry, dict) or not isinstance(entry.get("config"), str):
             continue
-        folder, config = document.folder(("sites", number, "config")), entry["config"]
-        is_there, name = (folder / config).exists(), config.removesuffix(".yaml")
+        where, config = ("sites", number, "config"), entry["config"]
+        folder, name = document.folder(where), config.removesuffix(".yaml")
+        is_there = (folder / config).exists()
         known = known if is_there or known else list_sites()
         if not is_there and name in known:
             entry["config"] = str(known[name].absolute())
         elif (is_there or Path(config).suffix) and folder != document.path.parent:
             entry["config"] = str(folder.absolute() / config)
+
+
+def _refuse_missing_site(document: Document, where: tuple[str | int, ...], config: str) -> None:
+    """Raise `ConfigError` with file, line and key if there is no YAML of a site."""
+    file = document.path.parent / config
+    if not file.exists():
+        key, place = ".".join(map(str, where)), document.place(where)
+        advice, close = advise_name(Path(config).stem, "site")
+        text = f"{place}: '{key}': {file}: no such file, and no site of this name. {advice}"
+        raise ConfigError(text, kind="no such name", key=key, place=place, suggestion=close)
 
 
 def _append_sites(document: Document, added: Sequence[Path]) -> None:

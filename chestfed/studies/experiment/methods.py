@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar, Final, Self
 
@@ -67,6 +67,8 @@ class Method(Federated):
 
 class PipelineFile(Conditions):
     """One experiment: one method is a study with every K, several are a comparison at the largest K."""
+
+    in_common: ClassVar[Mapping[str, str]] = {"federated": "methods"}
 
     methods: list[Method] = Field(
         default_factory=lambda: [Method.model_validate({"algorithm": "codasca"})],

@@ -47,11 +47,12 @@ ERRORS: list[Mistake] = [
     ("evaluate chexpert --site chexpert", "no such name", {"suggestion": "chexpert"}),
     ("evaluate good --site chexprt", "no such name", {"suggestion": "chexpert"}),
     ("evaluate good/k9 --site chexpert", "no such name", {}),
+    ("report 0bc31d30b888", "no such folder", {"suggestion": "synthetic-abc-0bc31d30b889"}),
     ("report nope", "no such folder", {"suggestion": ""}),
     ("report sume1", "no such folder", {"suggestion": "same1"}),
     ("report chexpert", "no such folder", {"suggestion": "chexpert"}),
     ("report source_addition_samples", "no such folder", {"suggestion": "source_addition_samples"}),
-    ("report runs", "several studies", {"studies": ("good", "same1", "same2")}),
+    ("report runs", "several studies", {"studies": ("good", "same1", "same2", "synthetic-abc-0bc31d30b889")}),
     ("report same", "several", {}),
     ("compare good nope", "no such name", {"suggestion": ""}),
     ("compare good chexpert", "no such name", {"suggestion": "chexpert"}),
@@ -82,6 +83,13 @@ ERRORS: list[Mistake] = [
     ("site check comments.yaml", "empty file", {}),
     ("study methods.yaml", "invalid value", {"key": "methods", "place": "methods.yaml:2"}),
     ("site check views.yaml", "missing key", {"key": "title", "place": "views.yaml:1"}),
+    ("study digits_ih --set window=8", "unknown key", {"key": "window", "suggestion": "federated.window"}),
+    ("study --set federated.local_learning_rate=1", "unknown key", {"suggestion": "local_lr"}),
+    ("study --set evaluation.split=validation", "invalid value", {"suggestion": "valid"}),
+    ("samples --extra st-anne/dicm", "unknown shape", {"suggestion": "dicom"}),
+    ("leaderboard data --benchmark sample-v2", "unknown benchmark", {"suggestion": "samples-v2"}),
+    ("study site.yaml", "no such name", {"key": "sites.1.config", "place": "site.yaml:4", "suggestion": "chexpert"}),
+    ("study --set sites.0.config=chexprt", "no such name", {"key": "sites.0.config", "place": "--set sites.0.config"}),
     # files and folders
     ("ui --out data", "no store", {}),
 ]
@@ -98,6 +106,9 @@ FILES_AND_VALUES: list[tuple[str, str]] = [
     ("study --set subsets={} --k 1,2", "subsets"),
     ("study --set federated.windw=3", "window"),
     ("study source_addition_densenet121 --data nowhere", "nowhere"),
+    ("evaluate good/k9 --site chexpert", "has k1, k2"),
+    ("report good/k9", "has k1, k2"),
+    ("leaderboard nowhere", "nowhere: no such folder"),
     ("compare good", "two"),
     ("compare good same1 --k 7", "K=7"),
 ]
@@ -108,6 +119,8 @@ USAGE: list[tuple[str, str]] = [
     ("new algorithm mine", "new has: pipeline"),
     ("list", "runs"),
     ("good", "report"),
+    ("check chexpert", "'site check'"),
+    ("stats chexpert", "'site stats'"),
     ("site chek chexpert", "check"),
     ("study --epochs 5", "pretrain.epochs=5"),
     ("study --lr 0.1", "federated.local_lr=0.1"),
@@ -148,9 +161,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with runs, two of which have a part of their names in common, and broken files."""
     folder = tmp_path_factory.mktemp("mistakes")
     write_run(folder / "runs" / "good")
-    for name in ("same1", "same2"):
+    for name in ("same1", "same2", "synthetic-abc-0bc31d30b889"):
         shutil.copytree(folder / "runs" / "good", folder / "runs" / name)
     (folder / "entry.yaml").write_text("extends: source_addition_samples\nsites: [x.yaml]\n", encoding="utf-8")
+    sites = "extends: source_addition_samples\nsites:\n- config: chexpert\n- config: chexprt\nk: [1, 2]\n"
+    (folder / "site.yaml").write_text(sites, encoding="utf-8")
     (folder / "near.yaml").write_text("extends: source_adition_samples\n", encoding="utf-8")
     (folder / "empty.yaml").write_text("", encoding="utf-8")
     (folder / "comments.yaml").write_text("# nothing yet\n", encoding="utf-8")
@@ -211,6 +226,22 @@ def test_error_names_file_or_value(home: Path, errors: list[ChestfedError], line
     assert isinstance(error, ChestfedError)
     assert word in called.err
     assert not [word for word in FOREIGN if word in called.err]
+
+
+@pytest.mark.parametrize(
+    ("line", "key", "suggestion"),
+    [
+        ("study digits_ih --set collection.name=digit", "collection.name", "digits"),
+        ("study --set diseases=[oedema]", "source_addition_samples.yaml: 'diseases'", "edema"),
+    ],
+)
+def test_error_of_a_study_names_key(
+    home: Path, errors: list[ChestfedError], line: str, key: str, suggestion: str
+) -> None:
+    call(*line.split(), "--data", "data", folder=home)
+    (error,) = errors
+    assert key in str(error)
+    assert error.fields["suggestion"] == suggestion
 
 
 @pytest.mark.parametrize(("line", "word"), USAGE)

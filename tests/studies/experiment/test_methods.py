@@ -176,6 +176,7 @@ def test_file_of_ones_own_is_recognized(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_idle_keys_of_files(tmp_path: Path) -> None:
     """A key that no method of the same file needs is refused; one of an extended file does not matter."""
+    (tmp_path / "a.yaml").touch()
     (tmp_path / "base.yaml").write_text("title: x\nsites: [{config: a.yaml}]\nfederated: {weights: images}\n")
     file = tmp_path / "own.yaml"
     file.write_text("extends: base.yaml\nmethods: [{algorithm: centralized}]\n")

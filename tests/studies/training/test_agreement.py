@@ -132,6 +132,12 @@ def test_paths_of_ranks_may_differ() -> None:
     assert places[0] == places[1]
 
 
+@pytest.mark.parametrize("setting", ["evaluation.resamples=51", "title=other", "runtime.loader_workers=3"])
+def test_settings_that_name_no_run_are_compared(setting: str) -> None:
+    one, other = (_describe(_change_nothing, *settings)["settings"] for settings in ([], [setting]))
+    assert [key for key in one if one[key] != other[key]] == [setting.partition("=")[0]]
+
+
 def test_other_list_of_studies_differs() -> None:
     pipelines = {str(seed): make_pipeline("coda", f"seed={seed}") for seed in (1, 2)}
     one, both = ({name: pipelines[name] for name in names} for names in (["1"], ["1", "2"]))

@@ -159,13 +159,16 @@ def _read_columns(source: Source, path: Path, options: FileFormat, columns: Choo
             names += match_reader(name, headers) or [name]
         return list(dict.fromkeys(names))
 
-    advice = "fix the names in the site's YAML; the header is the first row, unless table.header_row gives another"
     opened = open_table(source, [path], options, choose)
     if opened is None:
         return None
     source.remarks += opened.notes
     source.columns |= dict.fromkeys(filter(None, opened.headers))
     names, empty = choose(opened.headers), "" if source.problems else "export the table again"
+    keys = [key for name in names if name not in opened.headers for key in source.config.find_keys(name)]
+    where = source.config.file or "the site's YAML"
+    advice = f"fix {', '.join(dict.fromkeys(keys)) or 'the names'} in {where}"
+    advice += "; the header is the first row, unless table.header_row gives another"
     labels = [name for disease in source.config.labels.values() for name in disease]
     labels += [name for label in labels for name in match_reader(label, opened.headers)]
     value = source.config.table.columns.value if source.config.table is not None else None

@@ -214,7 +214,8 @@ def open_splits(
     configs = [load_site_config(pipeline_file.parent / entry.config) for entry in pipeline.sites]
     _refuse_duplicate_names([config.site for config in configs])
     if target_first:  # a hospital alone need not label all of them
-        refuse_unlabeled(pipeline.diseases, [disease for config in configs for disease in config.diseases])
+        labeled = [disease for config in configs for disease in config.diseases]
+        refuse_unlabeled(pipeline.diseases, labeled, f"{pipeline_file}: 'diseases': ")
     placed = [
         config if entry.root is None else config.model_copy(update={"root": entry.root, "other_roots": []})
         for entry, config in zip(pipeline.sites, configs, strict=True)
@@ -245,13 +246,13 @@ def open_splits(
     return {split: tuple(opened) for split, opened in sites.items()}
 
 
-def refuse_unlabeled(diseases: Sequence[str], labeled: Iterable[str]) -> None:
-    """Refuse a disease that no site labels: it is most likely misspelled."""
+def refuse_unlabeled(diseases: Sequence[str], labeled: Iterable[str], place: str = "") -> None:
+    """Refuse a disease that no site labels: it is most likely misspelled. The message begins with `place`."""
     provided = list(dict.fromkeys(labeled))
     if lacking := [disease for disease in diseases if disease not in provided]:
         raise ConfigError(
-            f"no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites label "
-            f"{', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
+            f"{place}no site of the study labels {', '.join(lacking)}{nearest_hint(lacking, provided)}. The sites "
+            f"label {', '.join(provided)}: change 'diseases' in the pipeline, or in a site's YAML",
             kind="disease of no site",
             diseases=lacking,
             suggestion=nearest(lacking, provided),

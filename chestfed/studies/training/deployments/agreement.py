@@ -16,7 +16,7 @@ from chestfed.learning.engines.ranks.link import LONG, Link
 from chestfed.learning.models import FeatureOptions, load_frozen
 from chestfed.studies.experiment.device import Machine
 from chestfed.studies.experiment.pipeline import Pipeline
-from chestfed.studies.experiment.resolved import describe_settings
+from chestfed.studies.experiment.resolved import plugin_digests, shareable
 from chestfed.studies.training.data.clients import ClientData, TestSet
 from chestfed.studies.training.data.experiment import Experiment
 from chestfed.studies.training.deployments.scores import list_tests
@@ -40,9 +40,11 @@ _SHOWN, _WIDTH = 8, 60  # differences, characters of a value
 
 def describe_studies(pipelines: Mapping[str, Pipeline], machine: Machine) -> Description:
     """Settings of the studies, whose labels are the keys, code and machine: what is known before images are read."""
-    described = {label: describe_settings(pipeline) for label, pipeline in pipelines.items()}
+    described = {
+        label: shareable(pipeline) | {"plugins": plugin_digests(pipeline)} for label, pipeline in pipelines.items()
+    }
     for settings in described.values():
-        del settings["runtime"]["device"]  # machines may differ in it
+        del settings["runtime"]["device"], settings["engine"]  # machines may differ in them
     first = _flatten(next(iter(described.values())))
     changed = {
         label: {key: value for key, value in _flatten(settings).items() if first.get(key) != value}

@@ -285,6 +285,8 @@ def test_missing_columns_are_named(tmp_path: Path) -> None:
     first, second = problems(tmp_path, table, [wide(1)])
     assert (first.kind, first.file, first.row) == ("missing column", "labels.csv", 1)
     assert "(the nearest is 'MRN')" in first.message
+    assert first.advice.startswith("fix table.columns.patient, table.columns.age in ")
+    assert ".yaml; the header" in first.advice
     assert "'Years'" in second.message
     (problem,) = problems(tmp_path, {}, [wide(1)], labels={**NAMES, "edema": ["Edema_{reader}"]})
     assert problem.kind == "missing column"
