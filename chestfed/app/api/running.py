@@ -70,12 +70,10 @@ def run(
         Data sets of image and label (`chestfed.data.collections.memory.Samples`), one per client, and one to score, in
         place of the pipeline's hospitals; names of the tasks, one per column of labels.
     k, seeds, splits
-        Numbers of clients; several training seeds, or how many from the pipeline's `seed` on (default: one, whatever
-        its `seeds`); how many splits of the patients.
+        Numbers of clients; training seeds, or how many from `seed` on (default: one, not the pipeline's); splits.
     jobs, data, overrides, strict, quiet
         Studies, or K of one, at a time, in own processes; folder that contains the sites' folders; any keys, as
-        `["federated.window=8"]`, each here or as an argument; refuse K of other versions; print nothing, and warn by
-        Python's `ChestfedWarning`.
+        `["federated.window=8"]`; refuse K of other versions; print nothing, and warn by Python's `ChestfedWarning`.
 
     Returns
     -------

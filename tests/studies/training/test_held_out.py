@@ -277,6 +277,7 @@ def test_pipeline_without_held_out_refused(overrides: list[str], key: str) -> No
 
 def test_one_site_alone_cannot_be_held_out(tmp_path: Path) -> None:
     text = {"extends": str(PIPELINE), "sites": [{"config": "x.yaml", "test_fraction": 0.2}]}
+    (tmp_path / "x.yaml").touch()
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(text), encoding="utf-8")
     with assert_refused(ConfigError, "invalid value", key="held_out"):
         load_pipeline(tmp_path / "one.yaml").resolve()
