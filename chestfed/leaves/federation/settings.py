@@ -262,6 +262,12 @@ class Hospital:
         return expand_path(getattr(self.file, key), self.folder)
 
     @property
+    def old_key(self) -> Path:
+        """The key before `federation rekey`, which is there until the server has accepted the new one."""
+        key = self.path("key")
+        return key.with_name(f"{key.name}.old")
+
+    @property
     def results(self) -> Literal["scores", "aucs", "nothing"]:
         """Results of test images that leave; raises ConfigError if the site YAML, with the default, cannot be read."""
         if self.file.leaves.results is not None:

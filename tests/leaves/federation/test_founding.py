@@ -67,6 +67,26 @@ def test_new_key_replaces_the_old(folder: Path) -> None:
         remove(folder, "anne")
 
 
+def test_accepted_key_is_not_overwritten(folder: Path) -> None:
+    home = folder.parent / "anne"
+    accepted = (home / "node.key").read_bytes()
+    rekey(home)
+    before = {file: file.read_bytes() for file in home.iterdir()}
+    with assert_refused(ConfigError, kind="old key"):
+        rekey(home)
+    assert {file: file.read_bytes() for file in home.iterdir()} == before
+    assert (home / "node.key.old").read_bytes() == accepted
+
+
+def test_new_key_is_where_the_old_was(folder: Path) -> None:
+    home = folder.parent / "anne"
+    (home / "node.key").rename(home / "secret.key")
+    with (home / "hospital.yaml").open("a", encoding="utf-8") as file:
+        file.write("key: secret.key\n")
+    rekey(home)
+    assert {file.name for file in home.glob("*.key*")} == {"secret.key", "secret.key.old"}
+
+
 def test_certificate_is_renewed(folder: Path) -> None:
     before = keys.read_certificate(folder / "server.crt")
     assert renew(folder) in (keys.SERVER_DAYS - 1, keys.SERVER_DAYS)

@@ -19,6 +19,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,8 +39,8 @@ from chestfed.leaves.federation.flower.gate import (
     TIME_HEADER,
     Gate,
 )
-from chestfed.leaves.federation.server.founding import add, create
-from chestfed.leaves.federation.settings import Federation, FederationFile, read_federation
+from chestfed.leaves.federation.server.founding import add, create, join, rekey
+from chestfed.leaves.federation.settings import Federation, FederationFile, read_federation, read_hospital
 from tests.cases import assert_refused
 from tests.leaves.federation.straight_line import Clock
 
@@ -221,7 +222,12 @@ async def read_body(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def serve_gate(most: int = 128, members: dict[bytes, str] | None = None, **tls: Any) -> Iterator[int]:
+def serve_gate(
+    most: int = 128,
+    members: dict[bytes, str] | None = None,
+    now: Callable[[], datetime.datetime] = lambda: NOW,
+    **tls: Any,
+) -> Iterator[int]:
     """The port of a server on loopback, as `federation server` configures it, with room for so many members."""
     from chestfed.leaves.federation.flower.door import Door, DoorServer
     from chestfed.leaves.federation.flower.superlink import configure_http
@@ -229,7 +235,7 @@ def serve_gate(most: int = 128, members: dict[bytes, str] | None = None, **tls: 
     door = Door(most)
     door.listen("127.0.0.1", 0)
     limits: Any = {"seconds": 0.2, "admit": door.admit, "cut": door.cut}
-    gate = Gate(read_body, "secret", 1000, members or {}, now=lambda: NOW, **limits)
+    gate = Gate(read_body, "secret", 1000, members if members is not None else {}, now=now, **limits)
     server = DoorServer(configure_http(gate, lifespan="off", **tls), door)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -532,6 +538,46 @@ def test_key_that_comes_back_is_admitted() -> None:
     nodes.unregister(first, b"key")
     second = nodes.register(b"key", "anne")
     assert nodes.statuses([second]) == {"anne": "registered"}
+
+
+def test_old_key_is_used_until_the_new_is_known(chest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`federation rekey`, a restart, `federation add --replace`."""
+    from chestfed.leaves.federation.flower import connection
+    from chestfed.leaves.federation.flower import node as nodes
+    from chestfed.leaves.federation.hospital.taking_part import explain_end
+
+    commands, members = list[list[str]](), dict[bytes, str]()
+
+    def start(words: list[str], **more: object) -> SimpleNamespace:
+        commands.append(words)
+        return SimpleNamespace(poll=lambda: 0)
+
+    monkeypatch.setattr(nodes, "subprocess", SimpleNamespace(STDOUT=None, Popen=start))
+    with serve_gate(members=members, now=lambda: datetime.datetime.now(datetime.UTC), **tls_of(chest)) as port:
+        join(tmp_path / "anne", "anne", f"localhost:{port}", chest / "authority.crt")
+        hospital = read_hospital(tmp_path / "anne")
+        members[pem_of(hospital.path("key"))] = "anne"
+        rekey(hospital.folder)
+        node = nodes.Node(hospital, insecure=False)
+        assert node.keep_alive() is None
+        (note,) = connection.check_connection(hospital, insecure=False)
+        assert "anne.pub" in note
+        assert explain_end(hospital, 0, insecure=False).startswith(note)
+        members.clear()
+        with pytest.raises(connection.ConnectionFault) as caught:
+            connection.check_connection(hospital, insecure=False)
+        assert (caught.value.kind, hospital.old_key.exists()) == ("unknown key", True)
+        members[pem_of(hospital.path("key"))] = "anne"
+        assert node.keep_alive() == nodes.REKEYED
+        assert explain_end(hospital, nodes.REKEYED, insecure=False) != explain_end(hospital, 0, insecure=False)
+        assert node.keep_alive() == 0
+        assert not hospital.old_key.exists()
+    files = [Path(words[words.index("--auth-supernode-private-key") + 1]) for words in commands]
+    assert files == [hospital.old_key, hospital.path("key"), hospital.path("key")]
+
+
+def pem_of(file: Path) -> bytes:
+    return keys.public_bytes(keys.read_key(file).public_key())
 
 
 def test_watchdog_bites_an_idle_node() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chestfed.app.commands import options
-from chestfed.core.console import command, open_console, say
+from chestfed.core.console import open_console, say
 from chestfed.core.errors import ConfigError
 from chestfed.core.output import add_result
 from chestfed.leaves.federation.commands.arguments import HospitalFolder, Insecure, require_flower
@@ -44,7 +44,7 @@ def federation_join(
 
 
 def federation_rekey(folder: HospitalFolder) -> None:
-    """Replace a hospital's key, because it was copied or is old; the old one is kept until the server has the new one.
+    """Replace a hospital's key, because it was copied or is old; the old one is used until the server has the new one.
 
     Example:
 
@@ -55,8 +55,9 @@ def federation_rekey(folder: HospitalFolder) -> None:
 
     public, fingerprint = rekey(folder)
     console = open_console()
-    say(console, f"send to the server's administrator: {public}; then restart {command('federation', 'hospital')}")
+    say(console, f"send to the server's administrator, for `federation add --replace`: {public}")
     say(console, f"read out to them, by telephone: {fingerprint}")
+    say(console, "until then the hospital connects with the old key; afterwards with the new one, without a restart")
 
 
 def federation_hospital(

@@ -6,6 +6,8 @@ import base64
 import datetime
 import json
 import ssl
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +15,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from chestfed._version import __version__
-from chestfed.core.errors import ChestfedError
+from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.leaves.federation.flower.gate import HELLO, KEY_HEADER, SIGNATURE_HEADER, TIME_HEADER
 from chestfed.leaves.federation.keys import public_bytes, read_key
 from chestfed.leaves.federation.settings import Hospital
@@ -27,29 +29,59 @@ class ConnectionFault(ChestfedError):
 
 
 def check_connection(hospital: Hospital, *, insecure: bool) -> list[str]:
-    """Check a connection and return notes on one that works: two sentences at most.
+    """Check a connection and return notes on one that works: three sentences at most.
 
     Raises
     ------
     ConnectionFault
         If the server is not reached, is another one, or does not know this hospital.
     """
-    return _say_hello(hospital, insecure=insecure)[1]
+    return _greet(hospital, insecure=insecure)[2]
+
+
+def choose_key(hospital: Hospital, *, insecure: bool) -> Path:
+    """The private key to connect with: the old one if, after `federation rekey`, the server knows only that one."""
+    if hospital.old_key.exists():
+        with suppress(ConnectionFault):
+            return _greet(hospital, insecure=insecure)[0]
+    return hospital.path("key")
 
 
 def ask_status(hospital: Hospital, *, insecure: bool) -> str:
     """Ask the server for the state of this hospital's node, registered, online or offline; empty if that fails."""
     try:
-        return str(_say_hello(hospital, insecure=insecure)[0].get("status", ""))
+        return str(_greet(hospital, insecure=insecure)[1].get("status", ""))
     except ConnectionFault:
         return ""
 
 
-def _say_hello(hospital: Hospital, *, insecure: bool) -> tuple[dict[str, Any], list[str]]:
-    """The server's answer, and what is worth knowing; raises as `check_connection`."""
+def _greet(hospital: Hospital, *, insecure: bool) -> tuple[Path, dict[str, Any], list[str]]:
+    """The key that the server accepts, its answer, and notes; raises as `check_connection`.
+
+    The old key, if there is one, is deleted once the server has accepted the new one.
+    """
+    key, old, name = hospital.path("key"), hospital.old_key, hospital.file.hospital
+    try:
+        about, notes = _say_hello(hospital, key, insecure=insecure)
+    except ConnectionFault as refusal:
+        if refusal.kind != "unknown key" or not old.exists():
+            raise
+        try:
+            about, notes = _say_hello(hospital, old, insecure=insecure)
+        except (ConnectionFault, ConfigError):
+            raise refusal from None
+        note = f"the server does not have the new key yet, so that the old one is used: {_ask_for_key(name)}"
+        return old, about, [note, *notes]
+    if about.get("name") == name:  # without TLS the server compares no keys
+        old.unlink(missing_ok=True)
+    return key, about, notes
+
+
+def _say_hello(hospital: Hospital, key_file: Path, *, insecure: bool) -> tuple[dict[str, Any], list[str]]:
+    """The server's answer to this key, and notes; raises as `check_connection`."""
     server, name = hospital.file.server, hospital.file.hospital
     now = datetime.datetime.now(datetime.UTC)
-    stamp, key = now.isoformat(), read_key(hospital.path("key"))
+    stamp, key = now.isoformat(), read_key(key_file)
     signature = key.sign(stamp.encode(), ec.ECDSA(hashes.SHA256()))
     headers = {
         KEY_HEADER: base64.b64encode(public_bytes(key.public_key())).decode(),
@@ -119,11 +151,17 @@ def _explain_transport(text: str, server: str) -> ConnectionFault:
 
 def _explain_refusal(reason: str, name: str, skew: float) -> ConnectionFault:
     advice = {
-        "unknown key": f"the server does not know the key of {name}: send its administrator {name}.pub, for "
-        f"`chestfed federation add FOLDER {name} --key {name}.pub` (with --replace if it has another one of it)",
+        "unknown key": f"the server does not know the key of {name}: {_ask_for_key(name)}",
         "clock": f"this clock is {_skew(skew)} the server's, so that it refuses: set the clock (NTP)",
     }.get(reason, f"the server refuses: {reason}")
     return ConnectionFault(advice, kind=reason)
+
+
+def _ask_for_key(name: str) -> str:
+    return (
+        f"send its administrator {name}.pub, for `chestfed federation add FOLDER {name} --key {name}.pub` (with "
+        "--replace if it has another one of it)"
+    )
 
 
 def _skew(seconds: float) -> str:

@@ -19,6 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, SupportsIndex
 
+from chestfed.leaves.federation.keys import read_secret
+
 if TYPE_CHECKING:  # the child, of which a hospital has one, holds neither PyTorch nor pandas
     from chestfed.leaves.federation.settings import Hospital
 
@@ -26,8 +28,9 @@ if TYPE_CHECKING:  # the child, of which a hospital has one, holds neither PyTor
 #: server misses two before it takes the node for gone. Flower's 3 and 30 would make a round longer, and a hospital that
 #: was killed wait for a minute.
 LOOK, SIGN_OF_LIFE = 1.0, 15
-#: Exit status of a node that has lost a message on the way.
-LOST = 3
+#: Exit status of a node that has lost a message on the way; and, in its place, of one that is followed by a node with
+#: another key.
+LOST, REKEYED = 3, -1000
 #: Memory of a message goes back to the system at once (glibc): one that only carries does not need it again soon.
 LEAN = {"MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "1000000"}
 #: Nothing is sent to Flower's makers, and no release is looked up.
@@ -45,10 +48,10 @@ class Node:
         file.write_bytes(self.secret)
         self.port = hospital.file.port or _free_port()
         tls = ["--insecure"] if insecure else ["--root-certificates", str(hospital.path("authority"))]
+        self._hospital, self._insecure, self._key = hospital, insecure, ""
         self._command = [
             *(sys.executable, "-m", "chestfed.leaves.federation.flower.node", str(os.getpid())),
             *("--superlink", hospital.file.server, *tls),
-            *("--auth-supernode-private-key", str(hospital.path("key"))),
             *("--isolation", "process", "--host", "127.0.0.1", "--port", str(self.port)),
             *("--superexec-auth-secret-file", str(file)),
         ]
@@ -58,12 +61,19 @@ class Node:
 
     def keep_alive(self) -> int | None:
         """Start the child if it is not running; the exit status of one that has ended since the last call."""
+        from chestfed.leaves.federation.flower.connection import choose_key
+
         ended = None if self._process is None else self._process.poll()
         if self._process is None or ended is not None:
+            former, file = self._key, choose_key(self._hospital, insecure=self._insecure)
+            self._key = read_secret(file)
+            command = [*self._command, "--auth-supernode-private-key", str(file)]
             with self._log.open("ab") as log:
                 self._process = subprocess.Popen(
-                    self._command, stdout=log, stderr=subprocess.STDOUT, env={**LEAN, **os.environ, **QUIET}
+                    command, stdout=log, stderr=subprocess.STDOUT, env={**LEAN, **os.environ, **QUIET}
                 )
+            if ended is not None and former != self._key:
+                return REKEYED
         return ended
 
     def restart(self) -> None:

@@ -12,7 +12,7 @@ from chestfed.core.pseudonyms import PUBLISHED
 from chestfed.data.sites import load_site_config, open_site
 from chestfed.learning.engines.messages.wire import WireError
 from chestfed.leaves.federation.description import LEAVES
-from chestfed.leaves.federation.flower.node import LOST, Node
+from chestfed.leaves.federation.flower.node import LOST, REKEYED, Node
 from chestfed.leaves.federation.hospital.local import names_key
 from chestfed.leaves.federation.hospital.log import open_log
 from chestfed.leaves.federation.hospital.participant import Participant
@@ -110,6 +110,8 @@ def take_part(hospital: Hospital, say: Say, *, insecure: bool) -> None:
 
     try:
         report(f"{hospital.file.hospital}: connecting to {hospital.file.server}; Ctrl-C or SIGTERM ends")
+        if hospital.old_key.exists():
+            report(f"the old key, {hospital.old_key.name}, is used until the server has the new one")
         participant = Participant(hospital, report, say)
 
         def answer(question: Parcel | WireError) -> Parcel:
@@ -171,12 +173,17 @@ def explain_end(hospital: Hospital, status: int, *, insecure: bool) -> str:
         return str(error)
     if status == LOST:
         notes.append("a message was lost on the way; the server sends it again")
+    elif status == REKEYED:
+        if not hospital.old_key.exists():
+            notes.append("the server now has the new key, and refuses the old one")
     elif status != 0:
         notes.append(
             "the server answers and knows this key, and refuses the connection: is another process, or another "
             "machine, connected with the same key? After a kill the server takes a minute to see it. node.log says more"
         )
-    return "; ".join(notes) or "the server was restarted"
+    else:
+        notes.append("the server was restarted")
+    return "; ".join(notes)
 
 
 def limit_memory(gib: float) -> None:

@@ -161,21 +161,36 @@ def join(folder: Path, name: str, address: str, authority: Path, samples: Path |
     (folder / HOSPITAL_FILE).write_text(_HOSPITAL.format(**about, **settings), encoding="utf-8")
     text = _README.format(**about, version=__version__)
     (folder / "README.md").write_text(text, encoding="utf-8")
-    return _new_key(folder, name)
+    return _new_key(folder / "node.key", folder / f"{name}.pub")
 
 
 def rekey(folder: Path) -> tuple[Path, str]:
-    """Replace a hospital's key; the old one is kept as `node.key.old`. As `join`."""
+    """Replace a hospital's key; the old one is kept as `node.key.old` until the server has accepted the new one.
+
+    Raises
+    ------
+    ConfigError
+        If an old key is kept already: it may be the only one that the server accepts.
+    """
     hospital = read_hospital(folder)
-    key = hospital.path("key")
+    key, old, name = hospital.path("key"), hospital.old_key, hospital.file.hospital
+    if old.exists():
+        raise ConfigError(
+            f"{old}: exists, and may be the only key that the server accepts. Send {name}.pub to the server's "
+            f"administrator, for `chestfed federation add FOLDER {name} --key {name}.pub --replace`; the hospital "
+            f"deletes {old.name} when it connects with the new key. For yet another key, rename {old.name} to "
+            f"{key.name} first",
+            kind="old key",
+            file=str(old),
+        )
     if key.exists():
-        key.replace(key.with_name(f"{key.name}.old"))
-    return _new_key(folder, hospital.file.hospital)
+        key.replace(old)
+    return _new_key(key, hospital.folder / f"{name}.pub")
 
 
-def _new_key(folder: Path, name: str) -> tuple[Path, str]:
-    key, public = keys.new_key(), folder / f"{name}.pub"
-    keys.save_key(folder / "node.key", key)
+def _new_key(file: Path, public: Path) -> tuple[Path, str]:
+    key = keys.new_key()
+    keys.save_key(file, key)
     keys.save_public_key(public, key)
     return public, keys.fingerprint(key.public_key())
 
