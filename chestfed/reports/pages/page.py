@@ -42,12 +42,12 @@ from chestfed.results.tables.answer import answer_study, state_gains
 from chestfed.results.tables.clients.attendance import find_attendance, is_complete
 from chestfed.results.tables.clients.batch_norm import describe_statistics
 from chestfed.results.tables.clients.gate import state_gate
-from chestfed.results.tables.collect import load_results, read_comparison
+from chestfed.results.tables.collect import list_run_folders, load_results, read_comparison
 from chestfed.results.tables.decisions import MEANING, make_decision_grid
 from chestfed.results.tables.files import scored_frame
 from chestfed.results.tables.frames import Results, name_run
 from chestfed.results.tables.grid import Cell, Grid, Rows, make_grid, number
-from chestfed.results.tables.run_folder import COMMON_FILE, COMPARISON, MODEL_FILE, RunFolder
+from chestfed.results.tables.run_folder import COMMON_FILE, COMPARISON, MODEL_FILE, STUDY, RunFolder
 from chestfed.results.tables.sentences import (
     HOLM,
     MethodsText,
@@ -76,6 +76,8 @@ from chestfed.results.tables.views import (
     make_seeds_grid,
 )
 
+#: Caption of the table of digests.
+_INPUTS = "Digests of the data: pixels, labels and counts"
 #: Caption of the table of decisions.
 _DECISIONS = "Decisions of the largest K. An image is called positive from the threshold on"
 
@@ -113,7 +115,8 @@ def write_report(
             )
         if thresholds:
             raise ConfigError(f"{folder}: several studies have no common threshold. Give one study's folder")
-        report = make_page(read_comparison(folder))
+        results = read_comparison(folder)
+        report = make_page(results, runs=list_run_folders(folder, results))
     else:
         report = make_report(RunFolder.open(folder), pictures=pictures, interval=interval, thresholds=thresholds)
     write_text(out, report.html)
@@ -132,15 +135,21 @@ def make_report(
 
 
 def make_page(
-    results: Results, run: RunFolder | None = None, *, pictures: bool = False, thresholds: Sequence[str] = ()
+    results: Results,
+    run: RunFolder | None = None,
+    *,
+    pictures: bool = False,
+    thresholds: Sequence[str] = (),
+    runs: Sequence[Path] = (),
 ) -> Report:
-    """The page of one run, or of several: every K, or several algorithms, over training seeds."""
+    """The page of one run, or of several: every K, or several algorithms, over training seeds, in folders `runs`."""
     differences = results.gains("study")
     figures = {"hospitals": draw_hospitals(results)}
     if run is None:
         first = [*draw_seeds(results), *draw_gains_by_images(results)]
         figures |= {"answer": first or draw_differences(results) or draw_means(results), "curves": draw_curves(results)}
         values = {"facts": _list_common_facts(results), "runs": _make_runs_grid(results)}
+        values |= _reproduce_methods(results, runs)
         values |= {"federated": False, "scores_stay": False, "model": ""}
         methods = results.about["methods"]
         values["settings"] = make_settings_grid(methods) if methods else None
@@ -378,7 +387,7 @@ def _training_table(run: RunFolder) -> Grid:
 
 
 def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
-    about, inputs = run.about, "Digests of the data: pixels, labels and counts"
+    about = run.about
     rows = ((part, (str(digest),)) for part, digest in about["inputs"].items())
     file, own_sites = _name_sites(run)
     configuration = yaml.safe_dump(file, sort_keys=False, allow_unicode=True)
@@ -387,13 +396,26 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
         "skipped": sum(about["quarantined"].values()),
         "configuration": configuration,
         "configuration_uri": "data:text/yaml;base64," + base64.b64encode(configuration.encode()).decode(),
-        "inputs": make_grid("inputs", inputs, ("part", "digest"), rows, "plain"),
+        "inputs": make_grid("inputs", _INPUTS, ("part", "digest"), rows, "plain"),
         "results_version": about["results_version"],
         "digest": about["digest"],
         "machine": about["machine"],
         "pipeline": run.pipeline_name,
         "federated": run.federation is not None,
     }
+
+
+def _reproduce_methods(results: Results, folders: Sequence[Path]) -> dict[str, Any]:
+    """How to reproduce the first run of each method whose folder is there, and the digests of all their data."""
+    first = {run["run"]: run["folder"] for run in reversed(results.about["runs"])}
+    places = {folder.name: folder for folder in folders if (folder / STUDY).is_file()}
+    names: dict[str, list[str]] = {}
+    for name in reversed(first):
+        names.setdefault(first[name], []).append(name)
+    found = {", ".join(names[place]): RunFolder.open(places[place]) for place in names if place in places}
+    rows = dict.fromkeys((part, str(digest)) for run in found.values() for part, digest in run.about["inputs"].items())
+    grid = make_grid("inputs", _INPUTS, ("part", "digest"), ((part, (digest,)) for part, digest in rows), "plain")
+    return {"methods_again": {name: _how_to_reproduce(run) for name, run in found.items()}, "inputs": grid}
 
 
 def _name_sites(run: RunFolder) -> tuple[dict[str, Any], list[str]]:

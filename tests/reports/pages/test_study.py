@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import chestfed
 from chestfed.core.errors import ChestfedError, ConfigError
 from chestfed.core.manifest import MisplacedError
+from chestfed.reports.pages.page import write_report
 from chestfed.results.tables.collect import collect, write_comparison
 from chestfed.results.tables.run_folder import RunFolder
 from tests.cases import assert_refused
@@ -154,6 +158,17 @@ def test_damaged_predictions_are_named(study: chestfed.Study) -> None:
 def test_another_folder_is_refused(tmp_path: Path) -> None:
     with assert_refused(ConfigError, "not a run folder"):
         chestfed.Study.load(tmp_path)
+
+
+def test_comparison_page_has_configurations(tmp_path: Path) -> None:
+    runs = [RunFolder(write_run(tmp_path / f"run-{seed}", seed=seed, digest=f"{seed:012d}")) for seed in (1, 2)]
+    together = write_comparison(collect(runs), tmp_path)
+    page = write_report(together, tmp_path / "page.html").html
+    (text,) = re.findall(r'base64,([^"]*)" download', page)
+    saved = yaml.safe_load(base64.b64decode(text))
+    assert saved.keys() == runs[0].pipeline_file.keys()
+    assert (saved["seed"], saved["methods"]) == (1, runs[0].pipeline_file["methods"])
+    assert all(digest in page for digest in (*runs[0].about["inputs"].values(), runs[0].digest))
 
 
 def test_exchanged_run_folders_are_refused(tmp_path: Path) -> None:
