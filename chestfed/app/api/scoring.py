@@ -62,8 +62,7 @@ def evaluate(
         Which model of a study, by default the largest; of a model from elsewhere one name per output (`-`: ignored).
     size, input, output_type, model_config, network
         Side of its images, by default 320; for a module also `channels`, `range`, `mean` and `std`, by default
-        ImageNet's; logits (default), probabilities or scores; the description of a file; the name of the network for
-        its weights, in place of the one that it names. All are in docs/evaluation.md.
+        ImageNet's; logits (default), probabilities or scores; a file's description; its network: docs/evaluation.md.
     batch_norm, thresholds, allow_trained
         own: statistics of the site's training images; stored: the model's; by default as its study did. Probability
         from which an image is positive, one or by disease: gives `decisions`. Whether patients trained on are scored.
