@@ -81,7 +81,7 @@ def find_trained(run: RunFolder, site: str, k: int | None = None) -> TrainedPati
         if not run.configuration.get("sites") or (known and site not in known):
             return TrainedPatients(site, PUBLISHED, frozenset())
         return (
-            f"its run folder has no {TRAINED}. Releases up to 0.3.0 wrote none; the same `chestfed study` command "
+            f"its run folder has no {TRAINED}. Releases before 0.3.0 wrote none; the same `chestfed study` command "
             "writes it if the site is unchanged"
         )
     rows = frame[frame["site"] == site]
