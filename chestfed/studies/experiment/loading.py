@@ -25,21 +25,27 @@ from chestfed.studies.experiment.stage_2 import complete_entry, get_part_name, i
 
 
 def load_pipeline(
-    source: Path | Document, overrides: Sequence[str] = (), added: Sequence[Path] = (), methods: Sequence[str] = ()
+    source: Path | Document,
+    overrides: Sequence[str] = (),
+    added: Sequence[Path] = (),
+    methods: Sequence[str] = (),
+    *,
+    sites_here: bool = True,
 ) -> PipelineFile:
     """Read a pipeline from a file or plain data.
 
     `added` are the YAMLs of further sites, which come after its own, one client each. Where the pipeline lists its `k`,
     the new numbers of clients are added to them, unless an override gives `k`.
     `methods` are selected; a name that is not in the pipeline is that of an algorithm with the common settings.
-    See `chestfed.core.config.load_config` for the errors.
+    `sites_here`: the YAMLs of the sites are on this machine, not at their hospitals.
+    See `chestfed.core.config.load_config` for the errors; a site that is not there is one.
     """
     document = pipeline_document(source, overrides, added, methods)
     shorten(document, [load_site_config(site).site for site in added])
     complete_methods(document)
     complete_design(document)
     pipeline = check_document(document, PipelineFile)
-    for number, entry in enumerate(pipeline.sites):
+    for number, entry in enumerate(pipeline.sites if sites_here else ()):
         _refuse_missing_site(document, ("sites", number, "config"), entry.config)
     return pipeline
 
@@ -301,8 +307,9 @@ def _locate_sites(document: Document) -> None:
         folder, name = document.folder(where), config.removesuffix(".yaml")
         is_there = (folder / config).exists()
         known = known if is_there or known else list_sites()
-        if not is_there and name in known:
-            entry["config"] = str(known[name].absolute())
+        named = [known[name]] if name in known else [file for other, file in known.items() if Path(other).name == name]
+        if not is_there and len(named) == 1:
+            entry["config"] = str(named[0].absolute())
         elif (is_there or Path(config).suffix) and folder != document.path.parent:
             entry["config"] = str(folder.absolute() / config)
 

@@ -55,7 +55,7 @@ def pipeline(*more: str) -> Pipeline:
         for setting in SMALL
         if not (setting.startswith("model.") and any(key.startswith("model=") for key in more))
     ]
-    return load_pipeline(FILE, [*small, *more]).resolve()
+    return load_pipeline(FILE, [*small, *more], sites_here=False).resolve()
 
 
 #: The name of the study of `pipeline()`.

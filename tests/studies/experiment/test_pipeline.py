@@ -470,3 +470,21 @@ def test_title_has_no_number_that_a_key_sets() -> None:
     """`collection.clients` may be set on the command line, and the title stays."""
     lines = {file.stem: re.findall("^title: .*", file.read_text(encoding="utf-8"), re.MULTILINE) for file in PIPELINES}
     assert [name for name, title in lines.items() if re.search(r"\d+ (clients|devices|nodes)", "".join(title))] == []
+
+
+def test_sites_of_hospitals_need_no_file_here(tmp_path: Path) -> None:
+    sites = "sites: [{config: anne.yaml}, {config: bert.yaml}]\nk: [1, 2]\nalternatives: null\n"
+    base = bundled("pipelines") / "source_addition_samples.yaml"
+    (tmp_path / "two.yaml").write_text(f"extends: {base}\n{sites}", encoding="utf-8")
+    there = load_pipeline(tmp_path / "two.yaml", sites_here=False)
+    assert [Path(site.config).name for site in there.sites] == ["anne.yaml", "bert.yaml"]
+    with assert_refused(ConfigError, "no such name", key="sites.0.config"):
+        load_pipeline(tmp_path / "two.yaml")
+
+
+def test_a_site_of_a_folder_is_found_by_its_own_name(tmp_path: Path) -> None:
+    sites = "sites: [{config: nih_five.yaml, clients: 4, test_fraction: 0.2}]\n"
+    base = bundled("pipelines") / "nih_parts.yaml"
+    (tmp_path / "again.yaml").write_text(f"extends: {base}\n{sites}", encoding="utf-8")
+    (site,) = load_pipeline(tmp_path / "again.yaml").sites
+    assert Path(site.config) == (bundled("site_configs") / "films" / "nih_five.yaml").absolute()

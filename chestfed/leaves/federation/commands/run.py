@@ -66,7 +66,7 @@ def federation_run(
 
     started, console, members = time.monotonic(), open_console(), read_federation(federation)
     overrides = options.join_overrides(set_, {"selected": options.select_methods(methods)})
-    loaded = _one_study(load_pipeline(pipeline, overrides))
+    loaded = _one_study(load_pipeline(pipeline, overrides, sites_here=False))
     say(console, f"{loaded.title}\n{pipeline} over the hospitals of {members.file.federation}")
     if dry_run:
         show_plan(loaded, members, partial(say, console))
