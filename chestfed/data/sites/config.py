@@ -216,8 +216,8 @@ class SiteConfig(StrictModel):
         for key, held in pairs:
             parts = held.items() if isinstance(held, dict) else enumerate(held) if isinstance(held, list) else ()
             pairs += [(f"{key}.{name}", part) for name, part in parts]
-        found = [key if held == value else f"{key}." for key, held in pairs if held == value or _has_key(held, value)]
-        return [re.sub(r"\.\d*$", "", key).removeprefix(".") for key in found]
+        keys = [key if held == value else f"{key}." for key, held in pairs if held == value or _has_key(held, value)]
+        return [re.sub(r"\.\d*$", "", key).removeprefix(".") for key in keys]
 
     def folder(self, data_root: Path) -> Path:
         """The site's folder: the first of its roots that exists, else the first."""

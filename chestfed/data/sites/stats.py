@@ -137,7 +137,7 @@ def _count_classes(table: SiteTable) -> dict[str, tuple[int, int]]:
 
 
 def advise_splits(file: str | None, split: str) -> str:
-    """What gives a split of a site more patients: `Raise splits.test_fraction`; with a file of splits another."""
+    """Advice for more patients in a split of a site: `Raise splits.test_fraction`; with a file of splits another."""
     if file is None:
         return f"Raise splits.{split}_fraction in the site's YAML"
     return f"Move training patients to {split} in {Path(file).name}, before a model is trained on them,"

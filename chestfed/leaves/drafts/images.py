@@ -99,8 +99,8 @@ def _find_images(
     if proposal.pictures.dicoms:
         elements = _match_headers(proposal, answer, read_headers, roles, leave_out=leave_out)
     if elements is None and not proposal.columns.get("image") and not _match_spelled(proposal, names):
-        behind = next((found for name in names if (found := _find_endings(proposal, name))), None)
-        proposal.ask(*(behind or [_explain(proposal.frame[names], proposal.pictures)]))
+        questions = next((asked for name in names if (asked := _find_endings(proposal, name))), None)
+        proposal.ask(*(questions or [_explain(proposal.frame[names], proposal.pictures)]))
         proposal.image = pd.Series(proposal.frame.index.astype(str), index=proposal.frame.index)
     return elements or []
 

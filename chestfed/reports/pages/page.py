@@ -223,7 +223,7 @@ def _describe_run(run: RunFolder, results: Results, histograms: Sequence[Picture
 
 
 def _name_owner(run: RunFolder) -> str:
-    """Whose the model of the largest K is: the first hospital's where each has its own."""
+    """The owner of the model of the largest K: the first hospital where each has its own."""
     last = run.folder()
     own = (last / COMMON_FILE).is_file() and not run.configuration.get("held_out")
     return run.row().clients[0] if own else "the largest K"
@@ -406,16 +406,16 @@ def _how_to_reproduce(run: RunFolder) -> dict[str, Any]:
 
 
 def _reproduce_methods(results: Results, folders: Sequence[Path]) -> dict[str, Any]:
-    """How to reproduce the first run of each method whose folder is there, and the digests of all their data."""
+    """Configurations that repeat the first run of each method whose folder is there, and digests of all their data."""
     first = {run["run"]: run["folder"] for run in reversed(results.about["runs"])}
     places = {folder.name: folder for folder in folders if (folder / STUDY).is_file()}
     names: dict[str, list[str]] = {}
     for name in reversed(first):
         names.setdefault(first[name], []).append(name)
-    found = {", ".join(names[place]): RunFolder.open(places[place]) for place in names if place in places}
-    rows = dict.fromkeys((part, str(digest)) for run in found.values() for part, digest in run.about["inputs"].items())
+    runs = {", ".join(names[place]): RunFolder.open(places[place]) for place in names if place in places}
+    rows = dict.fromkeys((part, str(digest)) for run in runs.values() for part, digest in run.about["inputs"].items())
     grid = make_grid("inputs", _INPUTS, ("part", "digest"), ((part, (digest,)) for part, digest in rows), "plain")
-    return {"methods_again": {name: _how_to_reproduce(run) for name, run in found.items()}, "inputs": grid}
+    return {"methods_again": {name: _how_to_reproduce(run) for name, run in runs.items()}, "inputs": grid}
 
 
 def _name_sites(run: RunFolder) -> tuple[dict[str, Any], list[str]]:

@@ -243,7 +243,7 @@ def divide(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | Non
 
 
 def list_cells(labels: np.ndarray, patients: np.ndarray, hospitals: np.ndarray | None = None) -> list[Cell]:
-    """Those of `divide` that have a weight: of both classes, so each has an AUC."""
+    """The cells of `divide` that have a weight: of both classes, so each has an AUC."""
     return [cell for cell in divide(labels, patients, hospitals) if cell.weight]
 
 

@@ -307,9 +307,8 @@ def _locate_sites(document: Document) -> None:
         folder, name = document.folder(where), config.removesuffix(".yaml")
         is_there = (folder / config).exists()
         known = known if is_there or known else list_sites()
-        named = [known[name]] if name in known else [file for other, file in known.items() if Path(other).name == name]
-        if not is_there and len(named) == 1:
-            entry["config"] = str(named[0].absolute())
+        if not is_there and name in known:
+            entry["config"] = str(known[name].absolute())
         elif (is_there or Path(config).suffix) and folder != document.path.parent:
             entry["config"] = str(folder.absolute() / config)
 

@@ -16,7 +16,7 @@ _UNKNOWN: Final = "Whether the model was trained on some of these patients canno
 
 @dataclass(frozen=True)
 class Tested:
-    """How many of the patients to be scored a model was trained on; None: it is unknown, or they are to train."""
+    """The number of scored patients that a model was trained on; None: it is unknown, or they are to train."""
 
     trained: int | None = None
     notes: tuple[str, ...] = ()

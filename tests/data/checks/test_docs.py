@@ -82,4 +82,4 @@ def test_example_is_what_command_prints(tiny_hospitals: Path, tmp_path: Path, mo
 
     printed = plain(result.output)
     assert plain(shown) == printed[: len(plain(shown))]
-    assert len(printed) > len(plain(shown)) >= 8
+    assert len(printed) > len(plain(shown)) > 12

@@ -387,13 +387,13 @@ def test_stored_configuration_is_the_same(algorithm: str) -> None:
 
 @pytest.mark.parametrize("path", PIPELINES, ids=lambda path: path.stem)
 def test_resolved_pipeline_is_accepted(path: Path, tmp_path: Path) -> None:
-    """In the form in which the page of each of its methods' studies has it."""
+    """As the page of a study has it, where bundled sites also have the names by which they are found."""
     file = load_pipeline(path)
     for method in file.methods:
         resolved = shareable(file.resolve(method.name))
         (tmp_path / "study.json").write_text(json.dumps({"configuration": resolved}))
         (tmp_path / "again.yaml").write_text(yaml.safe_dump(RunFolder(tmp_path).pipeline_file))
-        assert shareable(load_pipeline(tmp_path / "again.yaml").resolve()) == resolved
+        assert shareable(load_pipeline(tmp_path / "again.yaml", sites_here=False).resolve()) == resolved
 
 
 def pipeline_on_a_graph(folder: Path, edges: str, topology: str = "graph.txt") -> Pipeline:
@@ -480,11 +480,3 @@ def test_sites_of_hospitals_need_no_file_here(tmp_path: Path) -> None:
     assert [Path(site.config).name for site in there.sites] == ["anne.yaml", "bert.yaml"]
     with assert_refused(ConfigError, "no such name", key="sites.0.config"):
         load_pipeline(tmp_path / "two.yaml")
-
-
-def test_a_site_of_a_folder_is_found_by_its_own_name(tmp_path: Path) -> None:
-    sites = "sites: [{config: nih_five.yaml, clients: 4, test_fraction: 0.2}]\n"
-    base = bundled("pipelines") / "nih_parts.yaml"
-    (tmp_path / "again.yaml").write_text(f"extends: {base}\n{sites}", encoding="utf-8")
-    (site,) = load_pipeline(tmp_path / "again.yaml").sites
-    assert Path(site.config) == (bundled("site_configs") / "films" / "nih_five.yaml").absolute()

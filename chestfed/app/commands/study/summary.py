@@ -191,8 +191,8 @@ def _list_missing(results: Results) -> str:
         others = dict[str, LeftOut]()
         if len(results.view("hospitals")) and (results.by_k or results.in_groups):  # else no hospital has a line
             others = list_without_mean(results, "hospitals") | list_out_of_hospitals(results)
-        said = {results.about["target"], *list_few_at(results)}
-        undefined += [left_out for place, left_out in others.items() if place not in said]
+        named = {results.about["target"], *list_few_at(results)}
+        undefined += [left_out for place, left_out in others.items() if place not in named]
     return f"Left out of the mean: {join_left_out(undefined)}." if undefined else ""
 
 

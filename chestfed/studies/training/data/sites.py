@@ -90,7 +90,7 @@ class StudySite:
 
     @property
     def idle_test(self) -> str:
-        """How many images of the site's own test split `test_fraction` leaves unused, in words; else empty."""
+        """Words on the images of the site's own test split that `test_fraction` leaves unused; empty without any."""
         own = (self.table.frame["split"] == "test").to_numpy(dtype=bool) & ~self.in_use
         if self.entry.test_fraction is None or not own.any():
             return ""
